@@ -9,6 +9,7 @@
 #include "cmd/options/kv_options.h"
 #include "platform/base/log.h"
 #include "platform/io/files.h"
+#include "storage/cluster/key_service.h"
 #include "storage/cluster/manager_service.h"
 #include "storage/meta/meta_service.h"
 
@@ -33,15 +34,25 @@ std::string meta_status(const cluster::ManagerService& manager, const std::strin
   return json.dump();
 }
 
+Error needs_root_key(const auth::Keyring& keyring) {
+  Error error = fail(Errc::usage, "managers need the root key of the cluster, and --key holds {}",
+                     keyring.text());
+  error.hint = "Give the file that 'openssl rand -hex 32' or 'ff up' made.";
+  return error;
+}
+
 Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
   FF_TRY(const auto daemon, Daemon::make(session, options.daemon, auth::Role::meta, "serve-meta"));
   FF_TRY(const auto store,
          KvStore::open(session.stop.clock(), options.kv, KvStore::Access::exclusive));
   for (const std::string& warning : store->warnings()) log_warning(warning);
   const auto engine = store->engine(daemon->loop(), daemon->rng());
+  auth::Keyring* const keyring = daemon->client().transport.keyring();
+  if (keyring != nullptr && !keyring->root()) return needs_root_key(*keyring);
   cluster::ManagerService manager(*engine, daemon->loop(), daemon->rng(), daemon->router());
+  cluster::KeyService keys(*engine, daemon->loop(), daemon->router(), keyring);
   meta::MetaService files(*engine, daemon->client(), daemon->router(),
-                          {.key = daemon->root_key(),
+                          {.key = keyring != nullptr ? keyring->root() : std::nullopt,
                            .primary = [&manager] { return manager.is_primary(); },
                            .collect_after_ns = options.collect_after_ns,
                            .root_squash = options.root_squash});
@@ -51,11 +62,16 @@ Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
     address = at;
     manager.start({.address = at,
                    .sole_manager = store->is_exclusive(),
-                   .lost_retention_ns = options.keep_lost_ns});
+                   .lost_retention_ns = options.keep_lost_ns,
+                   .keyring = keyring});
+    keys.start();
     files.start();
   };
   service.drain = [&manager] { return manager.close(); };
-  service.close = [&files] { return files.close(); };
+  service.close = [&files, &keys]() -> Task<void> {
+    co_await keys.close();
+    co_await files.close();
+  };
   service.status = [&] { return meta_status(manager, address); };
   return daemon->run(std::move(service));
 }

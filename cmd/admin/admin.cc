@@ -406,7 +406,7 @@ Result<StatusReply> AdminClient::status() {
 Result<cluster::Routing> AdminClient::routing() {
   cluster::Routing routing;
   for (;;) {
-    auto asking = cluster::fetch_routing_page(*managers_, routing, kTryNs, deadline_ns_);
+    auto asking = cluster::fetch_routing_page(*managers_, routing, nullptr, 0, kTryNs, deadline_ns_);
     FF_TRY(const bool complete,
            run_task(client_.loop, cancel_on_stop(client_.loop, session_.stop, std::move(asking))));
     if (complete) return routing;
@@ -442,6 +442,7 @@ void declare_admin(Command& admin) {
   declare_admin_changes(admin, options);
   declare_admin_fsck(admin, options);
   declare_admin_backups(admin, options);
+  declare_admin_keys(admin, options);
   declare_admin_users(admin, options);
   admin.example("ff admin status", "the health of the cluster on this machine");
   admin.example("ff admin status --meta m1:4400,m2:4400,m3:4400 --key cluster.key",

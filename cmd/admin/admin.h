@@ -90,6 +90,7 @@ Result<void> make_chains(AdminClient& calls, size_t targets_per_disk, size_t rep
 void declare_admin_lists(Command& admin, const AdminOptions& options);
 void declare_admin_backups(Command& admin, const AdminOptions& options);
 void declare_admin_changes(Command& admin, const AdminOptions& options);
+void declare_admin_keys(Command& admin, const AdminOptions& options);
 void declare_admin_users(Command& admin, const AdminOptions& options);
 void declare_admin_fsck(Command& admin, const AdminOptions& options);
 

@@ -156,7 +156,7 @@ class Bench {
   Result<std::string> connect(const std::vector<net::Address>& servers) {
     for (const net::Address& server : servers) {
       clients_.push_back(std::make_unique<rpc::Client>(client_.context, server,
-                                                       auth::Service{auth::Role::admin, {}}));
+                                                       auth::Service{auth::Role::rank, {}}));
       auto channel =
           run_task(client_.loop, clients_.back()->channel(client_.loop.now_ns() + kConnectNs));
       if (!channel) return std::move(channel).error();
@@ -310,7 +310,7 @@ Result<void> run_listen(Session& session, const BenchNetOptions& options,
 Result<void> run_net(Session& session, const BenchNetOptions& options) {
   FF_TRY(check_net_bench(options));
   io::SystemDisk disk;
-  FF_TRY(auto transport, transport_options(disk, options.net));
+  FF_TRY(auto transport, transport_options(disk, options.net, auth::Role::rank));
   if (options.listen) return run_listen(session, options, transport);
   if (options.incast) return run_incast(session, options, std::move(transport));
   if (options.connect.empty()) return run_here(session, options, transport);

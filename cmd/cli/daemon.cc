@@ -23,6 +23,17 @@ namespace {
 // Time for RPCs in progress when the daemon stops.
 constexpr int64_t kDrainNs = 5 * kSecond;
 
+// A daemon needs the keys of its own role: it cannot serve with others.
+Result<void> check_role(const net::TransportOptions& transport, auth::Role role) {
+  if (transport.keyring == nullptr || transport.keyring->self().role == role) return {};
+  Error error = fail(Errc::usage, "{}: this daemon needs the keys of a {}, not those of {}",
+                     transport.keyring->file(), auth::role_name(role),
+                     transport.keyring->self().full_name());
+  error.hint = fmt::format("Make them: ff admin key create {}/{}.", auth::role_name(role),
+                           net::host_name());
+  return error;
+}
+
 bool is_over(const StopToken& stop, const Daemon::Service& service) {
   return !stop.check().ok() || (service.failed && service.failed().has_value());
 }
@@ -83,12 +94,14 @@ void declare_daemon(Command& command, DaemonOptions& options, const std::string&
 }
 
 Result<std::unique_ptr<Daemon>> Daemon::make(Session& session, const DaemonOptions& options,
-                                             auth::Role role, std::string name) {
+                                             auth::Role role, std::string name,
+                                             std::string entity_name) {
   log_setup({.level = session.out.mode().verbose ? LogLevel::debug : LogLevel::info,
              .json = options.log_json});
   FF_TRY(check_server_options(options.net));
   io::SystemDisk disk;
-  FF_TRY(auto transport, transport_options(disk, options.net, role));
+  FF_TRY(auto transport, transport_options(disk, options.net, role, std::move(entity_name)));
+  FF_TRY(check_role(transport, role));
   return std::unique_ptr<Daemon>(
       new Daemon(session, options, std::move(name), std::move(transport)));
 }
@@ -99,7 +112,6 @@ Daemon::Daemon(Session& session, const DaemonOptions& options, std::string name,
       options_(options),
       name_(std::move(name)),
       loop_(session.stop.clock()),
-      root_key_(transport.keyring != nullptr ? transport.keyring->root() : std::nullopt),
       transport_(std::move(transport)),
       client_{loop_, transport_, grants_, metrics_, rng_, identity()} {}
 

@@ -56,9 +56,11 @@ class Daemon {
     std::function<std::optional<Error>()> failed = {};
   };
 
-  // Reads keys and certificates. Errc::usage: a token. `name`: "serve-meta".
+  // Reads keys and certificates. Errc::usage: keys of another role. `name`: "serve-meta".
+  // `entity_name`: of the keys that it derives from the root key; empty: that of the machine.
   static Result<std::unique_ptr<Daemon>> make(Session& session, const DaemonOptions& options,
-                                              auth::Role role, std::string name);
+                                              auth::Role role, std::string name,
+                                              std::string entity_name = {});
   ~Daemon();
 
   SystemLoop& loop() { return loop_; }
@@ -69,8 +71,6 @@ class Daemon {
   Result<ByteSpan> shared_memory(uint64_t size) { return transport_.allocate_shared_memory(size); }
   // For RPCs to other daemons.
   rpc::ClientContext& client() { return client_; }
-  // Empty without a key.
-  const std::optional<auth::Key>& root_key() const { return root_key_; }
 
   // Serves until the stop token of the session ends.
   Result<void> run(Service service);
@@ -85,7 +85,6 @@ class Daemon {
   const DaemonOptions& options_;
   const std::string name_;
   SystemLoop loop_;
-  const std::optional<auth::Key> root_key_;
   net::SystemTransport transport_;
   Metrics metrics_;
   rpc::Router router_;

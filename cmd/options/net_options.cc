@@ -1,6 +1,9 @@
 // net_options.cc: declares the network options and converts them to transport options.
 #include "cmd/options/net_options.h"
 
+#include <fmt/format.h>
+
+#include "platform/io/files.h"
 #include "platform/net/resolve.h"
 
 namespace ff::cmd {
@@ -31,10 +34,28 @@ Result<void> check_token(const NetOptions& options) {
   return {};
 }
 
-// A valid name of an entity, for the holder of the root key on this machine.
-std::string host_entity_name() {
-  auth::Entity entity{.role = auth::Role::admin, .name = net::host_name()};
-  return auth::check_entity(entity) ? entity.name : "localhost";
+// The entity of a holder of the root key on this machine.
+auth::Entity entity_of(auth::Role role, std::string name) {
+  auth::Entity entity{.role = role, .name = name.empty() ? net::host_name() : std::move(name)};
+  if (!auth::check_entity(entity)) entity.name = "localhost";
+  return entity;
+}
+
+// The file in a folder of keys that a process of this role reads.
+Result<std::string> key_file(io::Disk& disk, const std::string& path, auth::Role role) {
+  const auto info = disk.info(path);
+  if (!info || info->kind != io::FileKind::directory) return path;
+  const std::string own = io::join(path, fmt::format("{}.key", auth::role_name(role)));
+  const std::string root = io::join(path, "cluster.key");
+  for (const std::string& file : {own, root}) {
+    FF_TRY(const bool there, io::exists(disk, file));
+    if (there) return file;
+  }
+  Error error = fail(Errc::not_found, "{}: neither {}.key nor cluster.key is there", path,
+                     auth::role_name(role));
+  error.hint = fmt::format("Make one: ff admin key create {}/{} --key-file {}.",
+                           auth::role_name(role), net::host_name(), own);
+  return error;
 }
 
 // Settings. Their options are from earlier releases.
@@ -96,8 +117,8 @@ void declare_net(Command& command, NetOptions& options, NetRole role) {
       .section(kNetworkOptions);
   command
       .option("--key", file(options.key),
-              "File of the cluster key, which both ends must hold; without a key only this machine "
-              "can connect")
+              "File of a key (ff admin key), or a directory with one for each role, such as "
+              "storage.key; with cluster.key, the root key, ff derives the key that it needs")
       .config("net.key")
       .env("FF_KEY")
       .section(kNetworkOptions);
@@ -118,7 +139,7 @@ Result<void> check_server_options(const NetOptions& options) {
 }
 
 Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options,
-                                                auth::Role role) {
+                                                auth::Role role, std::string name) {
   constexpr unsigned kServiceLevels = 16;
   net::TransportOptions made;
   if (options.mode == "tcp") made.mode = net::NetMode::tcp;
@@ -138,8 +159,8 @@ Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions
   }
   if (options.token) FF_TRY(check_token(options));
   if (const auto& file = options.token ? options.token : options.key) {
-    auth::Entity self{.role = role, .name = host_entity_name()};
-    FF_TRY(made.keyring, auth::read_keyring(disk, *file, std::move(self)));
+    FF_TRY(const std::string path, key_file(disk, *file, role));
+    FF_TRY(made.keyring, auth::read_keyring(disk, path, entity_of(role, std::move(name))));
     if (options.token && made.keyring->self().role != auth::Role::user) {
       return fail(Errc::corrupt, "{}: not a token: it holds the keys of {}", *file,
                   made.keyring->self().full_name());

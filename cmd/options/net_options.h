@@ -26,10 +26,11 @@ enum class NetRole : unsigned char { client, server };
 
 // Declares --net, --key, --token (a server refuses it), and the settings net.rdma-* and net.tls-*.
 void declare_net(Command& command, NetOptions& options, NetRole role = NetRole::client);
-// Reads the key and certificate files. A holder of the root key acts in this role. Errc::usage for
-// options that exclude each other.
+// Reads the key and certificate files. With the root key this process acts as ROLE/`name`; an empty
+// name means that of this machine. Errc::usage for options that exclude each other.
 Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options,
-                                                auth::Role role = auth::Role::admin);
+                                                auth::Role role = auth::Role::admin,
+                                                std::string name = {});
 // Errc::usage for a token: servers need the cluster key.
 Result<void> check_server_options(const NetOptions& options);
 

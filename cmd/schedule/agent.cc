@@ -105,8 +105,8 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
   FF_TRY(scheduler::wire::Node node, node_of(options));
   FF_TRY(const std::string dir, dir_of(options));
   FF_TRY(const auto daemon,
-         Daemon::make(session, options.daemon, auth::Role::agent, "schedule-agent"));
-  if (::geteuid() == 0 && !daemon->root_key()) {
+         Daemon::make(session, options.daemon, auth::Role::agent, "schedule-agent", node.name()));
+  if (::geteuid() == 0 && daemon->client().transport.keyring() == nullptr) {
     Error error = fail(Errc::refused,
                        "an agent that runs as root needs a key: without one every user of this "
                        "machine could run tasks as any user");
@@ -123,7 +123,6 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
                                           .tasks = tasks_of(options, dir),
                                           .shim = {own_program(), "schedule", "shim"},
                                           .cgroup = ::geteuid() == 0 ? "ff/tasks" : "",
-                                          .key = daemon->root_key(),
                                           .uid = ::geteuid(),
                                           .keep_logs_ns = options.keep_logs_ns}));
   std::optional<scheduler::Agent> agent;

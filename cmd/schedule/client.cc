@@ -91,8 +91,8 @@ Result<rpc::Client*> SchedulerClient::agent_at(const std::string& address) {
   auto& agent = agents_[address];
   if (agent == nullptr) {
     FF_TRY(auto parsed, net::parse_address(address));
-    agent = std::make_unique<rpc::Client>(client_.context, std::move(parsed),
-                                          auth::Service{auth::Role::agent, {}});
+    const auth::Service service{auth::Role::agent, agent_names_[address]};
+    agent = std::make_unique<rpc::Client>(client_.context, std::move(parsed), service);
   }
   return agent.get();
 }
@@ -108,8 +108,20 @@ Result<scheduler::wire::ListedTask> SchedulerClient::task(uint64_t id) {
                "List them: ff schedule list -a"};
 }
 
+// The key for the agent of a node, which the scheduler has made for this client.
+void SchedulerClient::take_ticket(const scheduler::wire::ListedNode& node, int64_t expires_s) {
+  const auto entity = auth::parse_identity(node.agent_identity());
+  auth::Keyring* const keyring = client_.context.transport.keyring();
+  if (!entity || keyring == nullptr || node.ticket_key().size() != auth::kKeyBytes) return;
+  auth::Credential ticket{.identity = node.ticket_identity(), .key = {}};
+  std::memcpy(ticket.key.data(), node.ticket_key().data(), auth::kKeyBytes);
+  keyring->add_ticket(*entity, std::move(ticket), expires_s);
+  agent_names_[node.node().agent()] = entity->name;
+}
+
 Result<std::vector<scheduler::wire::ListedNode>> SchedulerClient::nodes() {
   FF_TRY(auto reply, call(scheduler::kNodes, scheduler::wire::NodesRequest()));
+  for (const auto& node : reply.nodes()) take_ticket(node, reply.tickets_end());
   return std::vector<scheduler::wire::ListedNode>(reply.nodes().begin(), reply.nodes().end());
 }
 

@@ -92,6 +92,7 @@ class SchedulerClient {
   // Waits a moment; or returns the error of the command.
   Result<void> check_retry(Error error, bool sent, bool is_lost);
   Result<rpc::Client*> agent_at(const std::string& address);
+  void take_ticket(const scheduler::wire::ListedNode& node, int64_t expires_s);
 
   Session& session_;
   bool has_token_ = false;
@@ -99,7 +100,8 @@ class SchedulerClient {
   const int64_t deadline_ns_;  // steady
   NetClient client_;
   std::unique_ptr<rpc::Client> scheduler_;
-  std::map<std::string, std::unique_ptr<rpc::Client>> agents_;
+  std::map<std::string, std::unique_ptr<rpc::Client>> agents_;  // by address
+  std::map<std::string, std::string> agent_names_;              // of their keys, by address
   bool answered_before_ = false;      // the scheduler has answered before
   int64_t unreachable_since_ns_ = 0;  // since when it does not answer, steady; 0: it does
 };

@@ -88,6 +88,7 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
   how.health.max_drained_percent = options.max_drained_percent;
   how.name_of = [&names](uint32_t uid) { return names.of(uid); };
   how.metrics = &daemon->metrics();
+  how.keyring = daemon->client().transport.keyring();
   std::optional<TokenChecker> tokens;
   if (options.meta) {
     FF_TRY(const auto servers, parse_meta(*options.meta));

@@ -482,7 +482,7 @@ class AgentLogsTest : public AgentsTest {
     });
     return found;
   }
-  Result<wire::LogReply> ask(std::shared_ptr<const auth::Keyring> keyring,
+  Result<wire::LogReply> ask(std::shared_ptr<auth::Keyring> keyring,
                              wire::LogRequest request) {
     net::SystemTransport transport({.mode = net::NetMode::tcp, .keyring = std::move(keyring)});
     rpc::ClientContext context{loop_, transport, grants_, metrics_, rng_, identity()};

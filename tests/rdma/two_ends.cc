@@ -118,8 +118,8 @@ Task<Result<void>> exchange_frames(Connection& connection) {
 TransportOptions options() {
   TransportOptions options;
   options.mode = NetMode::verbs;
-  const auth::Entity self{.role = auth::Role::admin, .name = "test"};
-  options.keyring = std::make_shared<auth::Keyring>(auth::Key{}, self);
+  const auth::Entity self{.role = auth::Role::rank, .name = "test"};
+  options.keyring = auth::Keyring::from_root(auth::Key{}, self);
   return options;
 }
 
@@ -143,8 +143,8 @@ Task<Result<std::unique_ptr<Connection>>> connect_patiently(SystemTransport& tra
                                                             Address address) {
   const int64_t deadline = loop.now_ns() + 30 * kSecond;
   for (;;) {
-    auto connection =
-        co_await transport.connect(loop, address, auth::Service{auth::Role::admin, {}});
+    auth::Service service{auth::Role::rank, {}};
+    auto connection = co_await transport.connect(loop, address, std::move(service));
     if (connection || loop.now_ns() > deadline) co_return connection;
     FF_CO_TRY(co_await sleep_for(loop, kSecond / 10));
   }
@@ -169,8 +169,9 @@ Task<Result<void>> hang_on(VerbsDevice& device, uint16_t port) {
   const Address here = {"127.0.0.1", port, ""};
   FF_CO_TRY(auto socket, co_await connect_socket(device.loop(), here));
   FF_CO_TRY(auto stream, SocketStream::make(device.loop(), std::move(socket)));
-  auto setting_up = connect_verbs(device, std::move(stream), "server");
-  FF_CO_TRY(const auto connection, co_await std::move(setting_up));
+  std::string peer = "server";
+  FF_CO_TRY(const auto connection,
+            co_await connect_verbs(device, std::move(stream), std::move(peer)));
   connection->send({.kind = FrameKind::call, .call = 1});
   FF_CO_TRY(co_await connection->receive());
   co_return Result<void>();

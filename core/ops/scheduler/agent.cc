@@ -20,6 +20,8 @@ constexpr int64_t kTokenCheckNs = 10 * kSecond;
 
 struct Done {};
 
+constexpr auth::Roles kLogReaders = {auth::Role::admin, auth::Role::scheduler, auth::Role::user};
+
 }  // namespace
 
 Agent::Agent(rpc::ClientContext& context, rpc::Router& router, NodeReconciler& reconciler,
@@ -39,7 +41,7 @@ Agent::Agent(rpc::ClientContext& context, rpc::Router& router, NodeReconciler& r
       lease_ends_(context.metrics.counter(
           "ff_agent_lease_ends_total", "Times that ranks were killed for the scheduler's silence")),
       gate_(loop_) {
-  rpc::add_method(router, kLog, *this, &Agent::log, rpc::MethodAccess::users);
+  rpc::add_method(router, kLog, *this, &Agent::log, kLogReaders);
 }
 
 void Agent::start(const std::string& answers_at, const std::string& address) {

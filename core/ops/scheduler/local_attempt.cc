@@ -190,17 +190,16 @@ Result<void> LocalAttempt::write_launches(const wire::Order& order) {
   return {};
 }
 
-// The path of the attempt key; nothing: several nodes without a cluster key have none.
+// The path of the attempt key; nothing: several nodes of a scheduler without keys have none.
 Result<std::optional<std::string>> LocalAttempt::write_key(const wire::Order& order) {
   const std::string path = io::join(task_dir(), kKeyFile);
-  if (!context_.key && order.spec().nodes() > 1) return std::optional<std::string>();
+  const bool given = order.job_key().size() == auth::kKeyBytes;
+  if (!given && order.spec().nodes() > 1) return std::optional<std::string>();
   FF_TRY(const bool there, io::exists(context_.disk, path));
   if (there) return std::optional(path);
   auth::Key key;
-  if (context_.key) {
-    const AttemptIdentity job{
-        .scheduler = record_.scheduler, .task = record_.task, .attempt = record_.attempt};
-    key = attempt_key(*context_.key, job);
+  if (given) {
+    std::memcpy(key.data(), order.job_key().data(), key.size());
   } else {
     auth::fill_random(key, context_.rng);
   }

@@ -41,7 +41,6 @@ struct NodeContext {
   std::string tasks;              // parent of the $FF_TASK_DIR folders
   std::vector<std::string> shim;  // command of the shim
   std::string cgroup, lease;      // see shim::LaunchSpec
-  std::optional<auth::Key> key;   // of the cluster
   std::string boot;
   uint32_t uid = 0;  // of the agent; 0 runs tasks of all users
   LiveRanks& live_ranks;

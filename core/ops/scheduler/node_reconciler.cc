@@ -77,7 +77,6 @@ NodeReconciler::NodeReconciler(io::Disk& disk, Clock& clock, Options options, st
                .shim = options_.shim,
                .cgroup = options_.cgroup,
                .lease = io::join(options_.dir, "lease"),
-               .key = options_.key,
                .boot = std::move(boot),
                .uid = options_.uid,
                .live_ranks = live_ranks_,

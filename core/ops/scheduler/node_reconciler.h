@@ -32,7 +32,6 @@ class NodeReconciler {
     std::string tasks;              // parent of the $FF_TASK_DIR folders; best on a tmpfs
     std::vector<std::string> shim;  // command of the shim
     std::string cgroup;
-    std::optional<auth::Key> key;
     uint32_t uid = 0;  // of this process
     int64_t keep_logs_ns = 0;
   };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "ops/scheduler/rank_environment.h"
 #include "platform/base/bytes.h"
 #include "platform/base/log.h"
 #include "platform/base/text.h"
@@ -34,6 +35,10 @@ constexpr int kWithoutNodes = 0, kWithNodes = 1;
 // Hexadecimal, so that keys sort by id.
 std::string task_key(uint64_t id) { return fmt::format("{}{:016x}", kTasks, id); }
 
+constexpr auth::Roles kAgents = {auth::Role::agent, auth::Role::admin};
+// Mounts may not start tasks: they act for users of their machine only.
+constexpr auth::Roles kTaskOwners = {auth::Role::admin, auth::Role::user};
+
 }  // namespace
 
 SchedulerService::SchedulerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router,
@@ -48,15 +53,15 @@ SchedulerService::SchedulerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc
       persisted_event_(loop),
       pass_wanted_(loop),
       gate_(loop) {
-  rpc::add_method(router, kSync, *this, &SchedulerService::sync);
-  rpc::add_method(router, kHolds, *this, &SchedulerService::holds);
-  rpc::add_method(router, kSubmit, *this, &SchedulerService::submit, rpc::MethodAccess::users);
-  rpc::add_method(router, kList, *this, &SchedulerService::list, rpc::MethodAccess::users);
-  rpc::add_method(router, kControl, *this, &SchedulerService::control, rpc::MethodAccess::users);
-  rpc::add_method(router, kNodes, *this, &SchedulerService::nodes, rpc::MethodAccess::users);
+  rpc::add_method(router, kSync, *this, &SchedulerService::sync, kAgents);
+  rpc::add_method(router, kHolds, *this, &SchedulerService::holds, kAgents);
+  rpc::add_method(router, kSubmit, *this, &SchedulerService::submit, kTaskOwners);
+  rpc::add_method(router, kList, *this, &SchedulerService::list, kTaskOwners);
+  rpc::add_method(router, kControl, *this, &SchedulerService::control, kTaskOwners);
+  rpc::add_method(router, kNodes, *this, &SchedulerService::nodes, kTaskOwners);
   rpc::add_method(router, kDrain, *this, &SchedulerService::drain);
   rpc::add_method(router, kQuota, *this, &SchedulerService::quota);
-  rpc::add_method(router, kVerdict, *this, &SchedulerService::verdict);
+  rpc::add_method(router, kVerdict, *this, &SchedulerService::verdict, kAgents);
 }
 
 SchedulerService::~SchedulerService() = default;
@@ -301,12 +306,36 @@ Task<Result<void>> SchedulerService::wait_persisted() {
   co_return Result<void>();
 }
 
-Task<Result<wire::SyncReply>> SchedulerService::sync(rpc::ServerCall&, wire::SyncRequest request) {
+// All nodes of an attempt get the same key, and no other attempt has it.
+void SchedulerService::add_job_key(wire::Order& order) const {
+  if (options_.keyring == nullptr || !options_.keyring->root()) return;
+  const AttemptIdentity job{
+      .scheduler = state_->id(), .task = order.task(), .attempt = order.attempt()};
+  const auth::Key key = attempt_key(*options_.keyring->root(), job);
+  order.set_job_key(std::string(as_text(key)));
+}
+
+// An agent speaks for the node of its own name only.
+Result<void> SchedulerService::check_agent(const rpc::Peer& peer, const std::string& node) {
+  if (!peer.entity || peer.entity->role != auth::Role::agent || peer.entity->name == node) {
+    return {};
+  }
+  Error error = fail(Errc::refused, "{} cannot report for the node {}", peer.entity->full_name(),
+                     printable(node));
+  error.hint = fmt::format("Give its agent a key of its own: ff admin key create agent/{}.",
+                           printable(node));
+  return error;
+}
+
+Task<Result<wire::SyncReply>> SchedulerService::sync(rpc::ServerCall& call,
+                                                     wire::SyncRequest request) {
   FF_CO_TRY(ready());
   const std::string name = request.node().name();
+  FF_CO_TRY(check_agent(call.peer(), name));
   FF_CO_TRY(state_->apply_report(request, now()));
   publish_changes();
   Agent& agent = agents_[name];
+  agent.entity = call.peer().entity;
   // Start at a value that differs from the versions of earlier scheduler processes.
   if (agent.version == 1) agent.version = static_cast<uint64_t>(loop_.clock().wall_ns());
   if (agent.newer == nullptr) agent.newer = std::make_unique<Event>(loop_);
@@ -320,7 +349,10 @@ Task<Result<wire::SyncReply>> SchedulerService::sync(rpc::ServerCall&, wire::Syn
   reply.set_scheduler(state_->id());
   reply.set_version(agent.version);
   reply.set_lease(options_.timeouts.lease_ns);
-  for (wire::Order& order : state_->orders(name)) *reply.add_orders() = std::move(order);
+  for (wire::Order& order : state_->orders(name)) {
+    add_job_key(order);
+    *reply.add_orders() = std::move(order);
+  }
   reply.set_checks(state_->validation_run(name));
   FF_CO_TRY(co_await wait_persisted());
   co_return reply;
@@ -414,8 +446,25 @@ Task<Result<wire::ControlReply>> SchedulerService::control(rpc::ServerCall& call
 Task<Result<wire::NodesReply>> SchedulerService::nodes(rpc::ServerCall& call, wire::NodesRequest) {
   FF_CO_TRY(co_await admit(call.peer()));
   wire::NodesReply reply;
-  for (wire::ListedNode& one : state_->listed_nodes(now())) *reply.add_nodes() = std::move(one);
+  const int64_t expires_s = loop_.clock().wall_ns() / kSecond + auth::kTicketSeconds;
+  reply.set_tickets_end(expires_s);
+  for (wire::ListedNode& one : state_->listed_nodes(now())) {
+    add_ticket(call.peer(), expires_s, one);
+    *reply.add_nodes() = std::move(one);
+  }
   co_return reply;
+}
+
+void SchedulerService::add_ticket(const rpc::Peer& peer, int64_t expires_s,
+                                  wire::ListedNode& node) {
+  const auto found = agents_.find(node.node().name());
+  if (found == agents_.end() || !found->second.entity || !peer.entity) return;
+  if (options_.keyring == nullptr || !options_.keyring->root()) return;
+  const auth::Entity& agent = *found->second.entity;
+  const auto made = auth::make_ticket(*options_.keyring->root(), agent, *peer.entity, expires_s);
+  node.set_agent_identity(auth::format_identity(agent));
+  node.set_ticket_identity(made.identity);
+  node.set_ticket_key(std::string(as_text(made.key)));
 }
 
 Task<Result<wire::DrainReply>> SchedulerService::drain(rpc::ServerCall&,

@@ -57,6 +57,8 @@ class SchedulerService {
     Metrics* metrics = nullptr;  // for gauges of tasks and nodes
     // Errc::refused: the token was withdrawn. Null: all tokens are valid.
     std::function<Task<Result<void>>(auth::TokenId token)> check_token = {};
+    // Of this process, with the root key: jobs get keys from it, and clients tickets for agents.
+    const auth::Keyring* keyring = nullptr;
   };
   SchedulerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, Options options);
   ~SchedulerService();
@@ -73,6 +75,9 @@ class SchedulerService {
   std::string node_map();
 
  private:
+  void add_ticket(const rpc::Peer& peer, int64_t expires_s, wire::ListedNode& node);
+  void add_job_key(wire::Order& order) const;
+  static Result<void> check_agent(const rpc::Peer& peer, const std::string& node);
   Task<Result<wire::SyncReply>> sync(rpc::ServerCall& call, wire::SyncRequest request);
   Task<Result<wire::HoldsReply>> holds(rpc::ServerCall& call, wire::HoldsRequest request);
   Task<Result<wire::SubmitReply>> submit(rpc::ServerCall& call, wire::SubmitRequest request);
@@ -114,6 +119,7 @@ class SchedulerService {
   Overview overview_;
   struct Agent {
     uint64_t version = 1;          // of its orders
+    std::optional<auth::Entity> entity;
     std::unique_ptr<Event> newer;  // set when the version grows
   };
   std::map<std::string, Agent> agents_;

@@ -162,7 +162,6 @@ Result<void> check_entity(const Entity& entity) {
     return fail(Errc::usage, "'{}' is not a name for a key: 1 to {} of a-z A-Z 0-9 . _ -",
                 printable(entity.name), kEntityNameMax);
   }
-  if (entity.generation == 0) return fail(Errc::usage, "generations of keys begin with 1");
   if (!entity.path.empty() && !valid_path(entity.path)) {
     return fail(Errc::usage,
                 "'{}' cannot restrict a key: an absolute path of at most {} bytes, without '.',"
@@ -265,9 +264,12 @@ Key hkdf_sha256(const Key& key, std::string_view info) {
   return out;
 }
 
-Key server_key(const Key& root, const Service& service, uint32_t generation) {
-  return hkdf_sha256(root,
-                     fmt::format("{} server {} {}", kIdentityFormat, service.text(), generation));
+Key server_key(const Key& root, const Service& service) {
+  return hkdf_sha256(root, fmt::format("{} server {}", kIdentityFormat, service.text()));
+}
+
+Key server_key(const Key& root, const Entity& node) {
+  return hkdf_sha256(root, fmt::format("{} server {}", kIdentityFormat, format_identity(node)));
 }
 
 Key client_key(const Key& server, const Entity& client) {

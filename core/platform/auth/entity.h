@@ -4,18 +4,23 @@
 //   identity    "ff2 " entity " serial=" N " generation=" N, then, each only where it restricts:
 //               " uids=" RANGES  " path=" PATH  " read-only"  " expires=" SECONDS
 //   service     the name by which clients ask for a server: "meta", "storage/3", "agent/n12"
-//   server key  HKDF-SHA256(root key, "ff2 server " service " " generation)       (RFC 5869)
+//   server key  HKDF-SHA256(root key, "ff2 server " server)                        (RFC 5869)
+//               server: the service of those who hold the root key ("meta", "scheduler", "rank"),
+//               the identity of a storage node or an agent
 //   client key  HKDF-SHA256(server key, "ff2 client " identity)
+//   capabilities  HKDF-SHA256(root key, "ff2 capabilities " generation)
 //
 // An identity is one line of text, and the pre-shared-key identity of TLS (RFC 8446, 4.2.11).
 // Spaces, control characters and '%' of a path are percent-encoded. Each entity has one text only.
 //
 // A server derives the client key of every client from the identity that the client presents, so it
 // needs no table of clients, and no client can drop a restriction. Who has the root key can derive
-// all keys; who has a server key can play clients of this server only.
+// all keys; who has a server key can play clients of this server only. revocations.h says which
+// keys servers refuse.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,6 +44,25 @@ enum class Role : uint8_t {
 std::string_view role_name(Role role);
 std::optional<Role> parse_role(std::string_view name);
 
+// A set of roles.
+class Roles {
+ public:
+  constexpr Roles(std::initializer_list<Role> roles) {
+    for (const Role role : roles) bits_ |= bit(role);
+  }
+  constexpr bool contains(Role role) const { return (bits_ & bit(role)) != 0; }
+  constexpr bool operator==(const Roles&) const = default;
+
+ private:
+  static constexpr uint32_t bit(Role role) { return 1U << static_cast<uint32_t>(role); }
+  uint32_t bits_ = 0;
+};
+
+// May call every method of every server. Managers are among them because they hold the root key.
+constexpr Roles kOperators = {Role::admin, Role::meta};
+// Read and write files.
+constexpr Roles kFileClients = {Role::admin, Role::meta, Role::mount, Role::user};
+
 // Inclusive.
 struct UidRange {
   uint32_t first = 0;
@@ -53,8 +77,11 @@ constexpr size_t kEntityNameMax = 128;
 struct Entity {
   Role role = Role::user;
   std::string name = {};    // 1 to kEntityNameMax of a-z A-Z 0-9 . _ -
-  uint64_t serial = 0;      // tells apart the keys that were made for one name
-  uint32_t generation = 1;  // of the root key's derivation; two are valid at a time
+  // Microseconds since 1970 when the key was made; a later key of the same name has a larger one.
+  // 0: its holder derived it from the root key.
+  uint64_t serial = 0;
+  // `ff admin key rotate` begins the next one; two are valid at a time. 0: as with the serial.
+  uint32_t generation = 0;
   // The users that it may act for; empty: all. An entity of Role::user has exactly one.
   std::vector<UidRange> uids = {};
   std::string path = {};   // it reaches only what is below this directory; empty: everything
@@ -65,6 +92,8 @@ struct Entity {
   // "storage/3".
   std::string full_name() const;
   bool may_act_for(uint32_t uid) const;
+  // It may not act for all users, on all files.
+  bool restricted() const { return !uids.empty() || !path.empty() || read_only; }
 };
 
 // The user of a user's key, and the key's serial number: users lose keys one by one.
@@ -96,7 +125,8 @@ std::optional<Service> parse_service(std::string_view text);
 
 // HKDF-SHA256 without salt, 32 bytes (RFC 5869).
 Key hkdf_sha256(const Key& key, std::string_view info);
-Key server_key(const Key& root, const Service& service, uint32_t generation);
+Key server_key(const Key& root, const Service& service);
+Key server_key(const Key& root, const Entity& node);
 Key client_key(const Key& server, const Entity& client);
 
 }  // namespace ff::auth

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "platform/base/text.h"
 
 namespace ff::auth {
@@ -24,31 +26,41 @@ bool read_client_line(const std::vector<std::string_view>& words, Keyring& keyri
   return true;
 }
 
-// "server storage/3 1 64HEX"
+// "server 64HEX"
 bool read_server_line(const std::vector<std::string_view>& words, Keyring& keyring) {
-  if (words.size() != 4) return false;
-  const auto service = parse_service(words[1]);
-  const auto generation = parse_u64(words[2]);
-  const auto key = parse_key(words[3]);
-  if (!service || !generation || *generation == 0 || *generation > UINT32_MAX || !key) return false;
-  if (service != service_of(keyring.self())) return false;
-  keyring.add_server_key(*service, static_cast<uint32_t>(*generation), *key);
-  return true;
+  if (words.size() != 2 || !service_of(keyring.self())) return false;
+  const auto key = parse_key(words[1]);
+  if (key) keyring.set_server_key(*key);
+  return key.has_value();
+}
+
+bool keeps_root(Role role) {
+  return role == Role::meta || role == Role::scheduler || role == Role::rank;
 }
 
 }  // namespace
 
-Keyring::Keyring(const Key& root, Entity self)
-    : self_(std::move(self)), root_(root), service_(Service{self_.role, {}}) {}
+Keyring::Keyring(Entity self)
+    : self_(std::move(self)), revocations_(std::make_shared<const Revocations>()) {}
 
-Keyring::Keyring(Entity self) : self_(std::move(self)) {}
+std::shared_ptr<Keyring> Keyring::from_root(const Key& root, Entity self) {
+  if (!keeps_root(self.role)) return parse_key_text(make_key_text(root, self)).value();
+  auto keyring = std::make_shared<Keyring>(std::move(self));
+  keyring->root_ = root;
+  keyring->server_key_ = server_key(root, *service_of(keyring->self_));
+  return keyring;
+}
+
+std::string Keyring::text() const {
+  return file_.empty() ? self_.full_name() : fmt::format("{} ({})", self_.full_name(), file_);
+}
 
 std::optional<Credential> Keyring::credential(const Service& service) const {
-  if (root_) return make_credential(*root_, service, self_);
   const std::lock_guard lock(mutex_);
   const auto found = credentials_.find(service);
-  if (found == credentials_.end()) return std::nullopt;
-  return found->second;
+  if (found != credentials_.end()) return found->second;
+  if (root_ && service.name.empty()) return make_credential(*root_, service, self_);
+  return std::nullopt;
 }
 
 void Keyring::add(const Service& service, Credential credential) {
@@ -56,45 +68,85 @@ void Keyring::add(const Service& service, Credential credential) {
   credentials_[service] = std::move(credential);
 }
 
-std::optional<Service> Keyring::service() const {
-  const std::lock_guard lock(mutex_);
-  return service_;
+bool Keyring::needs_ticket(const Entity& node, int64_t now_s) {
+  const Service service{node.role, node.name};
+  const std::string identity = format_identity(node);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = tickets_.find(service);
+    const bool valid = found != tickets_.end() && found->second.node == identity &&
+                       now_s < found->second.expires_s - kTicketSeconds / 2;
+    if (valid || !root_) return !valid;
+  }
+  const int64_t expires_s = now_s + kTicketSeconds;
+  add_ticket(node, make_ticket(*root_, node, self_, expires_s), expires_s);
+  return false;
 }
 
-void Keyring::add_server_key(const Service& service, uint32_t generation, const Key& key) {
+void Keyring::add_ticket(const Entity& node, Credential ticket, int64_t expires_s) {
+  const Service service{node.role, node.name};
   const std::lock_guard lock(mutex_);
-  service_ = service;
-  server_keys_[generation] = key;
+  credentials_[service] = std::move(ticket);
+  tickets_[service] = {format_identity(node), expires_s};
+}
+
+std::optional<Service> Keyring::service() const { return service_of(self_); }
+
+void Keyring::set_server_key(const Key& key) {
+  const std::lock_guard lock(mutex_);
+  server_key_ = key;
 }
 
 Result<Key> Keyring::key_of(const Entity& client) const {
   const std::lock_guard lock(mutex_);
-  if (!service_) return fail(Errc::refused, "{} serves nobody", self_.full_name());
-  if (root_) return client_key(server_key(*root_, *service_, client.generation), client);
-  const auto found = server_keys_.find(client.generation);
-  if (found == server_keys_.end()) {
-    return fail(Errc::refused, "{} has a key of generation {}, which {} does not accept",
-                client.full_name(), client.generation, service_->text());
-  }
-  return client_key(found->second, client);
+  if (!server_key_) return fail(Errc::refused, "{} serves nobody", self_.full_name());
+  return client_key(*server_key_, client);
+}
+
+std::optional<Key> Keyring::capability_key(uint32_t generation) const {
+  if (root_) return hkdf_sha256(*root_, fmt::format("ff2 capabilities {}", generation));
+  const std::lock_guard lock(mutex_);
+  const auto found = capability_keys_.find(generation);
+  if (found == capability_keys_.end()) return std::nullopt;
+  return found->second;
+}
+
+void Keyring::set_capability_keys(std::map<uint32_t, Key> keys) {
+  const std::lock_guard lock(mutex_);
+  capability_keys_ = std::move(keys);
+}
+
+std::shared_ptr<const Revocations> Keyring::revocations() const {
+  const std::lock_guard lock(mutex_);
+  return revocations_;
+}
+
+void Keyring::set_revocations(Revocations revocations) {
+  const std::lock_guard lock(mutex_);
+  revocations_ = std::make_shared<const Revocations>(std::move(revocations));
+  revocations_version_ = revocations_->version;
 }
 
 Credential make_credential(const Key& root, const Service& service, const Entity& client) {
-  return {format_identity(client),
-          client_key(server_key(root, service, client.generation), client)};
+  return {format_identity(client), client_key(server_key(root, service), client)};
+}
+
+Credential make_ticket(const Key& root, const Entity& node, Entity client, int64_t expires_s) {
+  client.expires_s =
+      client.expires_s == 0 ? expires_s : std::min<int64_t>(client.expires_s, expires_s);
+  return {format_identity(client), client_key(server_key(root, node), client)};
 }
 
 std::vector<Service> services_of(Role role) {
   switch (role) {
-    case Role::storage: return {{Role::meta, {}}};
-    case Role::mount: return {{Role::meta, {}}, {Role::storage, {}}};
+    case Role::storage:
+    case Role::mount: return {{Role::meta, {}}};
     case Role::agent: return {{Role::scheduler, {}}};
     case Role::rank: return {{Role::rank, {}}};
     case Role::admin:
     case Role::meta:
-    case Role::scheduler: return {{Role::meta, {}}, {Role::scheduler, {}}};
-    case Role::user:
-      return {{Role::meta, {}}, {Role::storage, {}}, {Role::scheduler, {}}, {Role::agent, {}}};
+    case Role::scheduler:
+    case Role::user: return {{Role::meta, {}}, {Role::scheduler, {}}};
   }
   return {};
 }
@@ -119,9 +171,8 @@ std::string make_key_text(const Key& root, const Entity& entity) {
     const Credential credential = make_credential(root, service, entity);
     text += fmt::format("{} {}\n", service.text(), hex(credential.key));
   }
-  if (const auto service = service_of(entity)) {
-    text += fmt::format("{} {} {} {}\n", kServer, service->text(), entity.generation,
-                        hex(server_key(root, *service, entity.generation)));
+  if (service_of(entity) && !keeps_root(entity.role)) {
+    text += fmt::format("{} {}\n", kServer, hex(server_key(root, entity)));
   }
   return text;
 }
@@ -144,12 +195,15 @@ Result<std::shared_ptr<Keyring>> parse_key_text(std::string_view text) {
 Result<std::shared_ptr<Keyring>> read_keyring(io::Disk& disk, const std::string& path,
                                               Entity self) {
   FF_TRY(const std::string text, read_secret_file(disk, path, "key", kFileMax));
-  if (const auto root = parse_key(text)) return std::make_shared<Keyring>(*root, std::move(self));
-  auto keyring = parse_key_text(text);
-  if (keyring) return keyring;
-  Error error = std::move(keyring).error().with_context(path + ": ");
-  error.hint = "Make one: ff admin key create.";
-  return error;
+  const auto root = parse_key(text);
+  auto keyring = root ? Keyring::from_root(*root, std::move(self)) : parse_key_text(text);
+  if (!keyring) {
+    Error error = std::move(keyring).error().with_context(path + ": ");
+    error.hint = "Make one: ff admin key create.";
+    return error;
+  }
+  (*keyring)->set_file(path);
+  return keyring;
 }
 
 }  // namespace ff::auth

@@ -270,8 +270,7 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::attempt(Loop& loop, A
                                 ::geteuid()};
   FF_CO_TRY(auto tcp, co_await make_stream(loop, std::move(socket)));
   TlsServer expected{.host = to.host, .service = std::move(service)};
-  auto securing = connect_secure_stream(std::move(tcp), credentials_, std::move(expected));
-  auto secured = co_await std::move(securing);
+  auto secured = co_await connect_secure_stream(std::move(tcp), credentials_, std::move(expected));
   if (!secured) co_return std::move(secured).error().with_context(peer + ": ");
   auto choice = co_await read_choice(*secured->stream, offer);
   if (!choice) co_return std::move(choice).error().with_context(peer + ": ");
@@ -280,8 +279,7 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::attempt(Loop& loop, A
   if (kind == TransportKind::shm) {
     FF_CO_TRY(auto inside, co_await connect_socket(loop, region_address(choice->name)));
     UnixPeer server{true, choice->uid, secured->secret, peer};
-    auto opening = open_shm(loop, std::move(inside), std::move(server));
-    made = co_await std::move(opening);
+    made = co_await open_shm(loop, std::move(inside), std::move(server));
   } else if (kind == TransportKind::verbs) {
     FF_CO_TRY(VerbsDevice* const verbs, device(loop));
     made = co_await connect_verbs(*verbs, std::move(secured->stream), peer);
@@ -335,8 +333,7 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept(Loop& loop, So
       break;
     case TransportKind::shm: {
       UnixPeer from{false, offer.uid, secured.secret, peer};
-      auto accepting = accept_shm(loop, *inside, std::move(from));
-      made = co_await std::move(accepting);
+      made = co_await accept_shm(loop, *inside, std::move(from));
       break;
     }
     case TransportKind::verbs: {
@@ -364,8 +361,7 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept_shm(Loop& loop
               co_await with_deadline(loop, deadline_ns,
                                      "the peer did not connect to the Unix socket in time",
                                      std::move(accepting)));
-    auto opening = open_shm(loop, std::move(socket), peer);
-    auto made = co_await std::move(opening);
+    auto made = co_await open_shm(loop, std::move(socket), peer);
     if (made || loop.now_ns() >= deadline_ns) co_return made;
     log_warning("refused at a Unix socket", {{"error", made.error().message}});
   }

@@ -41,7 +41,7 @@ struct TransportOptions {
   VerbsOptions verbs = {};
   // The keys of this process; null: it has none and trusts every process of this machine. Users get
   // no RDMA (verbs_setup.h).
-  std::shared_ptr<const auth::Keyring> keyring = nullptr;
+  std::shared_ptr<auth::Keyring> keyring = nullptr;
   // Besides the keys: certificates of both ends.
   std::shared_ptr<const TlsContext> certificates = nullptr;
 };
@@ -58,7 +58,7 @@ class SystemTransport final : public Transport {
                                                     auth::Service service) override;
   // Errc::unsupported: --net verbs without a device.
   Result<std::unique_ptr<Listener>> listen(Loop& loop, const Address& at) override;
-  bool has_key() const override { return options_.keyring != nullptr; }
+  auth::Keyring* keyring() const override { return options_.keyring.get(); }
 
   // Zeroed whole pages that peers on this host access in place and that RDMA devices register once.
   // Freed with the transport. Thread-safe.

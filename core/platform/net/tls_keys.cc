@@ -73,12 +73,14 @@ std::shared_ptr<const TlsContext> TlsContext::make(std::shared_ptr<const auth::K
 }
 
 Error no_key_for(const auth::Keyring& keyring, const auth::Service& service) {
-  return fail(Errc::refused, "{} has no key for {}", keyring.self().full_name(), service.text());
+  Error error = fail(Errc::refused, "{} has no key for {}", keyring.text(), service.text());
+  if (!service.name.empty()) error.hint = "Managers make it: are they reachable?";
+  return error;
 }
 
 // An error of the handshake with keys, in words that name the key and the next step.
 Error TlsStream::key_failure(int reason, const std::string& text) const {
-  const std::string self = context_->keyring_->self().full_name();
+  const std::string self = context_->keyring_->text();
   if (refusal_) return *refusal_;
   if (client_ && reason == SSL_R_BINDER_DOES_NOT_VERIFY) {
     return fail(Errc::refused, "it presents the identity of {}, but not its key",

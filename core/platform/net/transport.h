@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "platform/auth/keyring.h"
 #include "platform/base/loop.h"
 #include "platform/base/result.h"
 #include "platform/base/task.h"
@@ -42,8 +43,8 @@ class Transport {
   virtual Task<Result<std::unique_ptr<Connection>>> connect(Loop& loop, Address to,
                                                             auth::Service service) = 0;
   virtual Result<std::unique_ptr<Listener>> listen(Loop& loop, const Address& at) = 0;
-  // Whether both ends of its connections prove a key.
-  virtual bool has_key() const = 0;
+  // The keys of this process; null: it has none, and its connections prove nothing.
+  virtual auth::Keyring* keyring() const = 0;
 };
 
 }  // namespace ff::net

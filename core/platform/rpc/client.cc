@@ -93,6 +93,10 @@ Task<Result<std::shared_ptr<Channel>>> Client::attempt() {
   auto peer = co_await client_handshake(*connection, context_.self, *instance_);
   if (!peer) {
     count_protocol_fault(*connection, context_.metrics);
+    const auth::Keyring* const keyring = context_.transport.keyring();
+    if (peer.error().code == Errc::refused && keyring != nullptr && !keyring->file().empty()) {
+      peer.error().message += fmt::format(" (the key file here is {})", keyring->file());
+    }
     co_return std::move(peer).error();
   }
   co_return std::make_shared<Channel>(std::move(connection), std::move(*peer), context_.grants,

@@ -97,7 +97,8 @@ Task<Result<Peer>> run_client(net::Connection& connection, Identity self, Client
   co_return peer;
 }
 
-Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32_t calls_max) {
+Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32_t calls_max,
+                              const auth::Keyring* keyring) {
   Peer peer = peer_of(connection);
   FF_CO_TRY(const auto first, co_await next_step(connection, peer, wire::Handshake::kClientHello));
   const wire::ClientHello& hello = first.client_hello();
@@ -106,6 +107,11 @@ Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32
   peer.client = {.id = hello.caller().substr(0, kClientIdBytes), .connection = hello.connection()};
   if (auto checked = check_version(hello.wire_version(), peer, self); !checked) {
     co_return refuse(connection, self, std::move(checked).error());
+  }
+  if (keyring != nullptr && peer.entity) {
+    const int64_t now_s = connection.loop().clock().wall_ns() / kSecond;
+    auto valid = auth::check_valid(*keyring->revocations(), *peer.entity, now_s);
+    if (!valid) co_return refuse(connection, self, std::move(valid).error());
   }
   // An entity cannot close the connections of another one.
   if (peer.entity && !peer.client.id.empty()) {
@@ -162,9 +168,9 @@ Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self,
   co_return co_await in_time(connection, std::move(task));
 }
 
-Task<Result<Peer>> server_handshake(net::Connection& connection, Identity self,
-                                    uint32_t calls_max) {
-  auto task = run_server(connection, std::move(self), calls_max);
+Task<Result<Peer>> server_handshake(net::Connection& connection, Identity self, uint32_t calls_max,
+                                    const auth::Keyring* keyring) {
+  auto task = run_server(connection, std::move(self), calls_max, keyring);
   co_return co_await in_time(connection, std::move(task));
 }
 

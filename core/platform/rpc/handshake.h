@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "platform/auth/entity.h"
+#include "platform/auth/keyring.h"
 #include "platform/auth/key.h"
 #include "platform/base/clock.h"
 #include "platform/base/rng.h"
@@ -52,8 +52,8 @@ struct Peer {
 
   // Server: the user whose key the client proved; empty: it is no user.
   std::optional<auth::TokenId> user() const;
-  // Server: the peer may act for any user.
-  bool trusted() const { return !has_key || (entity && entity->role != auth::Role::user); }
+  // Server: the peer may act for any user, on all files.
+  bool trusted() const { return !has_key || (entity && !entity->restricted()); }
 
   // "storage 3 on node7 at 10.0.0.7:4000 (tcp)".
   std::string text() const;
@@ -67,6 +67,8 @@ Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self,
 inline Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self) {
   return client_handshake(connection, std::move(self), ClientInstance{});
 }
-Task<Result<Peer>> server_handshake(net::Connection& connection, Identity self, uint32_t calls_max);
+// `keyring`: of this server; null without keys. The client is told why its key is not valid.
+Task<Result<Peer>> server_handshake(net::Connection& connection, Identity self, uint32_t calls_max,
+                                    const auth::Keyring* keyring = nullptr);
 
 }  // namespace ff::rpc

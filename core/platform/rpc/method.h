@@ -52,13 +52,13 @@ Task<Result<std::string>> run(Service* service,
 template <class Service, class Request, class Reply>
 void add_method(Router& router, Method<Request, Reply> method, Service& service,
                 Task<Result<Reply>> (Service::*function)(ServerCall&, Request),
-                MethodAccess access = MethodAccess::trusted) {
+                auth::Roles roles = auth::kOperators) {
   router.add(
       method.number, method.name,
       [&service, function](ServerCall& call, std::string message) {
         return method_detail::run(&service, function, call, std::move(message));
       },
-      access);
+      roles);
 }
 
 // Calls a method on the client's channel; connects if necessary.

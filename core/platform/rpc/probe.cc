@@ -10,6 +10,8 @@ namespace ff::rpc {
 
 namespace {
 
+constexpr auth::Roles kProbes = {auth::Role::admin, auth::Role::meta, auth::Role::rank};
+
 Result<void> check_size(uint64_t size) {
   if (size <= ProbeService::kBytesMax) return {};
   return fail(Errc::usage, "{} bytes at once (the limit is {})", size, ProbeService::kBytesMax);
@@ -18,9 +20,9 @@ Result<void> check_size(uint64_t size) {
 }  // namespace
 
 ProbeService::ProbeService(Router& router) {
-  add_method(router, kPing, *this, &ProbeService::ping);
-  add_method(router, kProbeRead, *this, &ProbeService::read);
-  add_method(router, kProbeWrite, *this, &ProbeService::write);
+  add_method(router, kPing, *this, &ProbeService::ping, kProbes);
+  add_method(router, kProbeRead, *this, &ProbeService::read, kProbes);
+  add_method(router, kProbeWrite, *this, &ProbeService::write, kProbes);
 }
 
 std::vector<std::byte> ProbeService::pattern(uint64_t seed, size_t size) {

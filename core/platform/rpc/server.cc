@@ -38,7 +38,7 @@ Server::Server(Loop& loop, net::Transport& transport, const Router& router, Metr
 Server::~Server() = default;
 
 Result<net::Address> Server::listen(const net::Address& address) {
-  if (!transport_.has_key() && !is_local(address)) {
+  if (transport_.keyring() == nullptr && !is_local(address)) {
     Error error = fail(Errc::refused, "{}: other machines could connect, but there is no key",
                        address.text());
     error.hint =
@@ -93,7 +93,8 @@ Task<void> Server::serve(std::unique_ptr<net::IncomingConnection> arrival) {
 Task<Result<std::unique_ptr<ServerConnection>>> Server::open_connection(
     net::IncomingConnection& arrival) {
   FF_CO_TRY(auto connection, co_await arrival.open(loop_));
-  auto peer = co_await server_handshake(*connection, self_, limits_.connection.calls_max);
+  auto peer = co_await server_handshake(*connection, self_, limits_.connection.calls_max,
+                                        transport_.keyring());
   if (!peer) {
     count_protocol_fault(*connection, metrics_);
     co_return std::move(peer).error();
@@ -102,7 +103,8 @@ Task<Result<std::unique_ptr<ServerConnection>>> Server::open_connection(
     FF_CO_TRY(co_await close_older_connections(*peer));
   }
   auto served = std::make_unique<ServerConnection>(std::move(connection), std::move(*peer),
-                                                   methods_, limits_.connection);
+                                                   methods_, limits_.connection,
+                                                   transport_.keyring());
   if (const std::string& id = served->peer().client.id; !id.empty()) {
     by_client_[id] = served.get();
   }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "platform/auth/revocations.h"
 #include "platform/base/clock.h"
 #include "platform/rpc/error_wire.h"
 #include "platform/rpc/grant_scheduler.h"
@@ -46,8 +47,8 @@ std::optional<ByteSpan> ServerCall::mapped_memory(const net::RemoteBuffer& buffe
   return connection_.connection().mapped_memory(buffer);
 }
 
-void Router::add(uint32_t method, std::string_view name, Handler handler, MethodAccess access) {
-  Route route{std::string(name), std::move(handler), access};
+void Router::add(uint32_t method, std::string_view name, Handler handler, auth::Roles roles) {
+  Route route{std::string(name), std::move(handler), roles};
   const bool added = routes_.emplace(method, std::move(route)).second;
   FF_CHECK(added);
 }
@@ -85,10 +86,12 @@ void ServerMethods::record(Entry& entry, const Result<std::string>& result, int6
 }
 
 ServerConnection::ServerConnection(std::unique_ptr<net::Connection> connection, Peer peer,
-                                   ServerMethods& methods, ServerConnectionLimits limits)
+                                   ServerMethods& methods, ServerConnectionLimits limits,
+                                   const auth::Keyring* keyring)
     : RpcConnection(std::move(connection), std::move(peer), methods.metrics()),
       methods_(methods),
       limits_(limits),
+      keyring_(keyring),
       disconnected_(loop()),
       call_gate_(loop()) {
   start();
@@ -137,15 +140,29 @@ Result<void> ServerConnection::handle_frame(net::Frame frame) {
   }
 }
 
-// Trusted peers may call every method.
+// Without keys every process of this machine may call every method.
 Result<void> ServerConnection::check_access(const Route& route) const {
-  if (route.access == MethodAccess::users || peer().trusted()) return {};
-  const std::string as =
-      peer().user() ? fmt::format("user {}", peer().user()->uid) : std::string("nobody known");
+  const auto& entity = peer().entity;
+  if (!peer().has_key || (entity && route.roles.contains(entity->role))) return {};
+  const std::string who = entity ? entity->full_name() : "nobody known";
   Error error =
-      fail(Errc::refused, "{} is not for users: {} came as {}", route.name, peer().text(), as);
-  error.hint = "Give the cluster's key file with --key, in place of a token.";
+      fail(Errc::refused, "{} is not for {}: {} came as {}", route.name,
+           entity ? fmt::format("the role '{}'", auth::role_name(entity->role)) : "strangers",
+           peer().text(), who);
+  error.hint = "Use the key of an operator: ff admin key create admin/NAME.";
   return error;
+}
+
+// The key of the peer may have been revoked, or may have expired, since it connected.
+Result<void> ServerConnection::check_key() {
+  if (keyring_ == nullptr || !peer().entity) return {};
+  const uint64_t version = keyring_->revocations_version();
+  if (version == checked_version_ && loop().now_ns() < check_again_ns_) return {};
+  const int64_t now_s = loop().clock().wall_ns() / kSecond;
+  FF_TRY(auth::check_valid(*keyring_->revocations(), *peer().entity, now_s));
+  checked_version_ = version;
+  check_again_ns_ = loop().now_ns() + kSecond;
+  return {};
 }
 
 Result<void> ServerConnection::handle_call(net::Frame frame) {
@@ -157,6 +174,9 @@ Result<void> ServerConnection::handle_call(net::Frame frame) {
   };
   if (method.route == nullptr) {
     refuse(fail(Errc::unsupported, "there is no method {}", frame.head.method));
+  } else if (auto valid = check_key(); !valid) {
+    refuse(std::move(valid).error());
+    drain();
   } else if (auto may = check_access(*method.route); !may) {
     refuse(std::move(may).error());
   } else if (draining_) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "platform/auth/keyring.h"
 #include "platform/base/metrics.h"
 #include "platform/rpc/call_counters.h"
 #include "platform/rpc/rpc_connection.h"
@@ -51,24 +52,19 @@ class ServerCall {
 // Implements a method: returns the message of the reply, or an error.
 using Handler = std::function<Task<Result<std::string>>(ServerCall&, std::string)>;
 
-// Who may call a method.
-enum class MethodAccess : uint8_t {
-  trusted,  // peers that may act for any user (Peer::trusted) only
-  users,    // users with tokens too: the handler checks their permissions
-};
-
 struct Route {
   std::string name;
   Handler handler;
-  MethodAccess access = MethodAccess::trusted;
+  auth::Roles roles = auth::kOperators;  // whose peers may call it
 };
 
 // The methods of a server by number.
 class Router {
  public:
-  // Each number may be added once.
+  // Each number may be added once. `roles`: who may call it; the handler checks for which users and
+  // files such a peer may act.
   void add(uint32_t method, std::string_view name, Handler handler,
-           MethodAccess access = MethodAccess::trusted);
+           auth::Roles roles = auth::kOperators);
   const Route* find(uint32_t method) const;
 
  private:
@@ -107,8 +103,9 @@ struct ServerConnectionLimits {
 
 class ServerConnection final : public RpcConnection {
  public:
+  // `keyring`: of this server, null without keys; it must outlive the connection.
   ServerConnection(std::unique_ptr<net::Connection> connection, Peer peer, ServerMethods& methods,
-                   ServerConnectionLimits limits);
+                   ServerConnectionLimits limits, const auth::Keyring* keyring = nullptr);
 
   size_t calls() const { return calls_.size(); }
   // Runs until the connection has failed and every call has ended.
@@ -123,6 +120,7 @@ class ServerConnection final : public RpcConnection {
   Result<void> handle_frame(net::Frame frame) override;
   Result<void> handle_call(net::Frame frame);
   Result<void> check_access(const Route& route) const;
+  Result<void> check_key();
   void on_goaway() override {}
   void on_disconnect(const Error& error) override;
   Task<void> serve(ServerCall& call, ServerMethods::Entry& method, std::string message);
@@ -130,6 +128,9 @@ class ServerConnection final : public RpcConnection {
 
   ServerMethods& methods_;
   const ServerConnectionLimits limits_;
+  const auth::Keyring* const keyring_;
+  uint64_t checked_version_ = 0;  // of the revocations that check_key() has seen
+  int64_t check_again_ns_ = 0;    // when the key of the peer may have expired
   bool draining_ = false;
   size_t message_bytes_ = 0;
   Event disconnected_;

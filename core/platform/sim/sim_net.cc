@@ -97,17 +97,19 @@ class SimListener final : public net::Listener {
 class SimTransport final : public net::Transport {
  public:
   SimTransport(SimNet& net, std::string node, std::optional<auth::Entity> self)
-      : net_(net), node_(std::move(node)), self_(std::move(self)) {}
+      : net_(net), node_(std::move(node)) {
+    if (self) keyring_ = std::make_unique<auth::Keyring>(std::move(*self));
+  }
 
   Task<Result<std::unique_ptr<net::Connection>>> connect(Loop& loop, net::Address to,
                                                          auth::Service service) override;
   Result<std::unique_ptr<net::Listener>> listen(Loop& loop, const net::Address& at) override;
-  bool has_key() const override { return self_.has_value(); }
+  auth::Keyring* keyring() const override { return keyring_.get(); }
 
  private:
   SimNet& net_;
   const std::string node_;
-  const std::optional<auth::Entity> self_;
+  std::unique_ptr<auth::Keyring> keyring_;  // of an entity without keys
 };
 
 Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop, net::Address to,
@@ -123,7 +125,8 @@ Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop,
   if (found == net_.listeners_.end()) {
     co_return fail(Errc::unreachable, "{}: Connection refused", to.text());
   }
-  if (found->second->has_key() != has_key()) {
+  const bool has_key = keyring_ != nullptr;
+  if (found->second->has_key() != has_key) {
     co_return fail(Errc::refused, "{}: one end has a key, the other has none", to.text());
   }
   const uint64_t id = net_.next_pipe_++;
@@ -135,9 +138,11 @@ Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop,
   net_.pipes_[id] = out;
   net_.pipes_[back_id] = in;
   const SimSharedMemory memory{.own = net_.memory(there), .peers = net_.memory(back)};
-  End arrives{in, out, node_, {.own = memory.peers, .peers = memory.own}, {has_key(), self_}};
+  net::PeerProof proof{.has_key = has_key, .client = {}};
+  if (has_key) proof.client = keyring_->self();
+  End arrives{in, out, node_, {.own = memory.peers, .peers = memory.own}, std::move(proof)};
   found->second->add(std::make_unique<SimIncomingConnection>(std::move(arrives)));
-  End ours{std::move(out), std::move(in), to.text(), memory, {has_key(), std::nullopt}};
+  End ours{std::move(out), std::move(in), to.text(), memory, {has_key, std::nullopt}};
   co_return connection(loop, std::move(ours));
 }
 
@@ -149,7 +154,7 @@ Result<std::unique_ptr<net::Listener>> SimTransport::listen(Loop& loop, const ne
     return fail(Errc::exists, "cannot listen on {}: Address already in use", address.text());
   }
   return std::unique_ptr<net::Listener>(
-      std::make_unique<SimListener>(loop, net_, address, has_key()));
+      std::make_unique<SimListener>(loop, net_, address, keyring_ != nullptr));
 }
 
 SimNet::SimNet(SimWorld& world, uint64_t seed) : world_(world), rng_(seed) {}

@@ -1,9 +1,8 @@
 // capability.cc: signing, and verification of the MAC before everything it protects.
 #include "storage/chain/capability.h"
 
-#include <array>
-
 #include "platform/base/bytes.h"
+#include "platform/base/text.h"
 #include "storage/chain/chain.pb.h"
 
 namespace ff::chain {
@@ -12,43 +11,73 @@ namespace {
 
 constexpr std::string_view kExpired = "the capability has expired";
 
-auth::Key mac_of(const auth::Key& cluster, const Capability& capability) {
-  constexpr size_t kRightsAt = sizeof(uint64_t);
-  constexpr size_t kExpiresAt = kRightsAt + sizeof(uint32_t);
-  std::array<std::byte, kExpiresAt + sizeof(uint64_t)> numbers;
-  store_le<uint64_t>(numbers.data(), capability.inode);
-  store_le<uint32_t>(numbers.data() + kRightsAt, capability.rights);
-  store_le<uint64_t>(numbers.data() + kExpiresAt, static_cast<uint64_t>(capability.expires_ns));
+auth::Key mac_of(const auth::Key& key, const Capability& capability) {
   std::string said = "ff capability|";
-  said += as_text(numbers);
-  return auth::hmac_sha256(cluster, as_bytes(said));
+  append_le(said, capability.inode);
+  append_le(said, capability.rights);
+  append_le(said, static_cast<uint64_t>(capability.expires_ns));
+  append_le(said, capability.serial);
+  append_le(said, capability.uid);
+  append_le(said, capability.client);
+  append_le(said, capability.session);
+  append_le(said, capability.generation);
+  said += capability.entity;
+  return auth::hmac_sha256(key, as_bytes(said));
 }
 
 std::string_view name_of(uint32_t right) { return right == kRightWrite ? "write" : "read"; }
 
 }  // namespace
 
-std::string sign_capability(const auth::Key& cluster, const Capability& capability) {
+std::string sign_capability(const auth::Key& key, const Capability& capability) {
   wire::Capability out;
   out.set_inode(capability.inode);
   out.set_rights(capability.rights);
   out.set_expires_ns(capability.expires_ns);
-  const auth::Key mac = mac_of(cluster, capability);
+  out.set_entity(capability.entity);
+  out.set_serial(capability.serial);
+  out.set_uid(capability.uid);
+  out.set_client(capability.client);
+  out.set_session(capability.session);
+  out.set_generation(capability.generation);
+  const auth::Key mac = mac_of(key, capability);
   out.set_mac(std::string(as_text(mac)));
   return out.SerializeAsString();
 }
 
-Result<void> check_capability(const auth::Key& cluster, std::string_view bytes, uint64_t inode,
-                              uint32_t right, int64_t now_wall_ns) {
-  if (bytes.empty()) return fail(Errc::refused, "access to file {} requires a capability", inode);
+Result<Capability> verify_capability(const auth::Keyring& keyring, std::string_view bytes) {
   wire::Capability in;
   if (!in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return fail(Errc::refused, "the capability is malformed");
   }
-  const Capability said{.inode = in.inode(), .rights = in.rights(), .expires_ns = in.expires_ns()};
-  const auth::Key mac = mac_of(cluster, said);
-  if (!auth::constant_time_equal(as_bytes(in.mac()), mac)) {
+  Capability said{.inode = in.inode(),
+                  .rights = in.rights(),
+                  .expires_ns = in.expires_ns(),
+                  .entity = in.entity(),
+                  .serial = in.serial(),
+                  .uid = in.uid(),
+                  .client = in.client(),
+                  .session = in.session(),
+                  .generation = in.generation()};
+  const auto key = keyring.capability_key(said.generation);
+  if (!key) {
+    return fail(Errc::refused, "there is no key for capabilities of generation {}",
+                said.generation);
+  }
+  if (!auth::constant_time_equal(as_bytes(in.mac()), mac_of(*key, said))) {
     return fail(Errc::refused, "the capability was not signed with the key of this cluster");
+  }
+  return said;
+}
+
+Result<void> check_capability(const auth::Keyring& keyring, std::string_view bytes,
+                              const auth::Entity& holder, uint64_t inode, uint32_t right,
+                              int64_t now_wall_ns) {
+  if (bytes.empty()) return fail(Errc::refused, "access to file {} requires a capability", inode);
+  FF_TRY(const Capability said, verify_capability(keyring, bytes));
+  if (said.entity != holder.full_name() || said.serial != holder.serial) {
+    return fail(Errc::refused, "the capability belongs to {}, not to {}", printable(said.entity),
+                holder.full_name());
   }
   if (said.inode != inode) {
     return fail(Errc::refused, "the capability is for file {}, not {}", said.inode, inode);

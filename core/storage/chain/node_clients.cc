@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "platform/net/address.h"
+#include "storage/cluster/tickets.h"
 
 namespace ff::chain {
 
@@ -16,10 +17,17 @@ Result<std::shared_ptr<rpc::Client>> NodeClients::client_of(cluster::NodeId id) 
   if (node == nullptr || node->addresses.empty()) {
     return fail(Errc::stale, "no address of node {} is known", id);
   }
+  if (auth::Keyring* const keyring = context_.transport.keyring()) {
+    // A manager makes its own tickets; others have them from a manager.
+    const auto entity = cluster::entity_of(*node);
+    if (entity) (void)keyring->needs_ticket(*entity, context_.loop.clock().wall_ns() / kSecond);
+  }
   Connection& connection = connections_[id];
-  if (connection.generation != node->generation || connection.addresses != node->addresses) {
+  if (connection.generation != node->generation || connection.addresses != node->addresses ||
+      connection.identity != node->identity) {
     retire(std::exchange(connection.client, nullptr));
     connection.generation = node->generation;
+    connection.identity = node->identity;
     connection.addresses = node->addresses;
     connection.address_index = 0;
   }
@@ -29,7 +37,7 @@ Result<std::shared_ptr<rpc::Client>> NodeClients::client_of(cluster::NodeId id) 
     if (connection.instance == nullptr)
       connection.instance = rpc::new_client_instance(context_.rng);
     connection.client = std::make_shared<rpc::Client>(
-        context_, std::move(address), auth::Service{auth::Role::storage, {}}, connection.instance);
+        context_, std::move(address), cluster::service_of(*node), connection.instance);
   }
   return connection.client;
 }

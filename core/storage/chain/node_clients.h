@@ -30,6 +30,7 @@ class NodeClients {
  private:
   struct Connection {
     uint64_t generation = 0;
+    std::string identity;  // of the key of the node
     std::vector<std::string> addresses;
     size_t address_index = 0;
     std::shared_ptr<rpc::ClientInstance> instance;

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "platform/auth/key.h"
+#include "platform/auth/keyring.h"
 #include "platform/base/clock.h"
 #include "platform/base/gate.h"
 #include "platform/base/loop.h"
@@ -59,8 +59,8 @@ struct ReplicaContext {
   std::function<void()> request_heartbeat;
   // Marks the target as failed for this reason.
   std::function<void(cluster::TargetId, const Error&)> fail_target;
-  // Cluster key that verifies capabilities. None: all callers are trusted.
-  std::optional<auth::Key> key = {};
+  // Verifies capabilities. Null: there are no keys, and all callers are trusted.
+  const auth::Keyring* keyring = nullptr;
 };
 
 // Outcome of an update.

@@ -54,26 +54,31 @@ wire::ReadDone done_of(const chunk::ReadResult& read) {
   return done;
 }
 
+// Storage nodes call one another; operators may repair by hand.
+constexpr auth::Roles kNodes = {auth::Role::storage, auth::Role::admin};
+constexpr auth::Roles kChunkClients = {auth::Role::storage, auth::Role::admin, auth::Role::meta,
+                                       auth::Role::mount, auth::Role::user};
+
 }  // namespace
 
 ReplicaService::ReplicaService(rpc::Router& router, ReplicaContext& context)
     : context_(context), memory_(context.loop, kMemory) {
-  rpc::add_method(router, kWrite, *this, &ReplicaService::write, rpc::MethodAccess::users);
-  rpc::add_method(router, kForward, *this, &ReplicaService::forward);
-  rpc::add_method(router, kRead, *this, &ReplicaService::read, rpc::MethodAccess::users);
-  rpc::add_method(router, kSync, *this, &ReplicaService::sync, rpc::MethodAccess::users);
-  rpc::add_method(router, kLast, *this, &ReplicaService::last, rpc::MethodAccess::users);
-  rpc::add_method(router, kChunks, *this, &ReplicaService::chunks, rpc::MethodAccess::users);
-  rpc::add_method(router, kInodes, *this, &ReplicaService::inodes);
-  rpc::add_method(router, kCommitted, *this, &ReplicaService::committed);
-  rpc::add_method(router, kList, *this, &ReplicaService::list);
-  rpc::add_method(router, kErase, *this, &ReplicaService::erase);
-  rpc::add_method(router, kCopy, *this, &ReplicaService::copy);
-  rpc::add_method(router, kResults, *this, &ReplicaService::results);
-  rpc::add_method(router, kCopied, *this, &ReplicaService::copied);
-  rpc::add_method(router, kRepair, *this, &ReplicaService::repair);
-  rpc::add_method(router, kCompare, *this, &ReplicaService::compare);
-  rpc::add_method(router, kAbsent, *this, &ReplicaService::absent);
+  rpc::add_method(router, kWrite, *this, &ReplicaService::write, kChunkClients);
+  rpc::add_method(router, kForward, *this, &ReplicaService::forward, kNodes);
+  rpc::add_method(router, kRead, *this, &ReplicaService::read, kChunkClients);
+  rpc::add_method(router, kSync, *this, &ReplicaService::sync, kChunkClients);
+  rpc::add_method(router, kLast, *this, &ReplicaService::last, kChunkClients);
+  rpc::add_method(router, kChunks, *this, &ReplicaService::chunks, kChunkClients);
+  rpc::add_method(router, kInodes, *this, &ReplicaService::inodes, kChunkClients);
+  rpc::add_method(router, kCommitted, *this, &ReplicaService::committed, kNodes);
+  rpc::add_method(router, kList, *this, &ReplicaService::list, kNodes);
+  rpc::add_method(router, kErase, *this, &ReplicaService::erase, kNodes);
+  rpc::add_method(router, kCopy, *this, &ReplicaService::copy, kNodes);
+  rpc::add_method(router, kResults, *this, &ReplicaService::results, kNodes);
+  rpc::add_method(router, kCopied, *this, &ReplicaService::copied, kNodes);
+  rpc::add_method(router, kRepair, *this, &ReplicaService::repair, kNodes);
+  rpc::add_method(router, kCompare, *this, &ReplicaService::compare, kNodes);
+  rpc::add_method(router, kAbsent, *this, &ReplicaService::absent, kNodes);
 }
 
 void ReplicaService::add(chunk::ChunkStore& store, cluster::TargetId id, cluster::ChainId chain) {
@@ -117,8 +122,12 @@ Result<void> ReplicaService::check_access(const rpc::ServerCall& call,
                                           const std::string& capability, uint64_t inode,
                                           uint32_t right) const {
   if (call.peer().trusted()) return {};
-  if (!context_.key) return fail(Errc::refused, "this node has no cluster key and serves no users");
-  return check_capability(*context_.key, capability, inode, right, context_.loop.clock().wall_ns());
+  const auto& client = call.peer().entity;
+  if (context_.keyring == nullptr || !client) {
+    return fail(Errc::refused, "this node has no key and serves no users");
+  }
+  return check_capability(*context_.keyring, capability, *client, inode, right,
+                          context_.loop.clock().wall_ns());
 }
 
 Task<Result<Semaphore::Permit>> ReplicaService::reserve_memory(uint64_t bytes) {

@@ -53,7 +53,7 @@ StorageNode::Runtime::Runtime(StorageNode& node, cluster::NodeInfo self, cluster
           node.context_.metrics,
           [this] { heartbeats.request_heartbeat(); },
           [&node](cluster::TargetId id, const Error& error) { node.on_target_failed(id, error); },
-          node.options_.key},
+          node.context_.transport.keyring()},
       replicas(node.router_, context) {}
 
 StorageNode::StorageNode(rpc::ClientContext& context, io::Disk& disk, rpc::Router& router,

@@ -45,7 +45,6 @@ struct StorageOptions {
   uint64_t copy_rate = 0;             // bytes per second of copies to syncing targets; 0: no limit
   uint64_t scrub_rate = 0;            // bytes per second of scrubbing; 0: no scrubbing
   ByteSpan arena = {};                // arena of the BufferPool
-  std::optional<auth::Key> key = {};  // the cluster key: checks the capabilities of users
 };
 
 class StorageNode {

@@ -104,7 +104,7 @@ Task<Result<cluster::Routing>> StorageNode::fetch_routing(cluster::ManagerClient
   cluster::Routing routing;
   for (;;) {
     FF_CO_TRY(const bool complete,
-              co_await cluster::fetch_routing_page(managers, routing, kManagerCallNs,
+              co_await cluster::fetch_routing_page(managers, routing, nullptr, 0, kManagerCallNs,
                                                    loop_.now_ns() + 5 * kManagerCallNs));
     if (complete) co_return routing;
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "platform/base/task_group.h"
+#include "storage/chain/capability.h"
 #include "storage/client/file_system.h"
 #include "storage/meta/file_chunks.h"
 
@@ -64,12 +65,13 @@ struct File::Run {
   uint64_t end = 0;
 };
 
-File::File(FileSystem& of, meta::InodeView view, std::vector<cluster::ChainId> chains,
-           std::optional<meta::SessionId> session)
+File::File(FileSystem& of, meta::Caller caller, meta::InodeView view,
+           std::vector<cluster::ChainId> chains, std::optional<meta::SessionId> session)
     : of_(of),
       view_(std::move(view)),
       chains_(std::move(chains)),
       session_(session),
+      caller_(std::move(caller)),
       capability_ns_(of.loop().now_ns()),
       refreshed_ns_(of.loop().now_ns()),
       state_(of.state_of(view_.inode.id)),
@@ -112,10 +114,23 @@ void File::on_update(meta::InodeView view) {
 Task<Result<std::string>> File::capability() {
   const int64_t now_ns = of_.loop().now_ns();
   if (!view_.capability.empty() && now_ns - capability_ns_ >= meta::kCapabilityLifetimeNs / 2) {
-    FF_CO_TRY(view_.capability, co_await of_.metadata_.renew(view_.inode.id, view_.capability));
-    capability_ns_ = now_ns;
+    const uint64_t renewal = ++renewals_;
+    FF_CO_TRY(auto renewed,
+              co_await of_.metadata_.renew(caller_, view_.inode.id, view_.capability));
+    if (renewal == renewals_) {
+      view_.capability = std::move(renewed);
+      capability_ns_ = now_ns;
+    }
   }
   co_return view_.capability;
+}
+
+// A call may have waited longer than its capability was valid, for a chain that was interrupted.
+bool File::capability_ended(const Error& error) {
+  if (view_.capability.empty() || !chain::is_capability_expired(error)) return false;
+  const bool fresh = of_.loop().now_ns() - capability_ns_ < meta::kCapabilityLifetimeNs / 2;
+  capability_ns_ = of_.loop().now_ns() - meta::kCapabilityLifetimeNs;
+  return !fresh;  // a fresh one that has expired is a matter of clocks
 }
 
 // A missing chunk is a hole, unless the file was removed or truncated meanwhile. This checks that.
@@ -170,7 +185,16 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
     results[i] = size;
   }
   if (pieces.empty()) co_return results;
-  auto got = co_await of_.storage_.read(std::move(pieces));
+  auto got = co_await of_.storage_.read(pieces);
+  const auto ended = [this](const auto& one) { return !one && capability_ended(one.error()); };
+  Result<std::string> renewed = std::string();
+  while (std::ranges::any_of(got, ended)) {
+    renewed = co_await capability();
+    for (auto& piece : pieces) {
+      piece.capability = renewed ? std::string_view(*renewed) : std::string_view();
+    }
+    got = co_await of_.storage_.read(pieces);
+  }
   bool hole = false;
   for (size_t i = 0; i < wanted.size(); i++) {
     const auto& [which, part] = wanted[i];
@@ -194,19 +218,25 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
 }
 
 Task<Result<uint64_t>> File::stored_length() {
-  FF_CO_TRY(std::string right, co_await capability());
-  auto end = co_await meta::stored_length(of_.storage_, of_.loop(), view_.inode, chains_,
-                                          std::move(right));
-  if (!end) co_return with_errno(std::move(end).error());
-  co_return end;
+  for (;;) {
+    FF_CO_TRY(std::string right, co_await capability());
+    auto end = co_await meta::stored_length(of_.storage_, of_.loop(), view_.inode, chains_,
+                                            std::move(right));
+    if (end) co_return end;
+    if (!capability_ended(end.error())) co_return with_errno(std::move(end).error());
+  }
 }
 
 Task<Result<void>> File::update(cluster::ChainId chain, chunk::Update update) {
-  FF_CO_TRY(std::string right, co_await capability());
-  auto updated = co_await of_.storage_.update(chain, std::move(update), std::move(right));
-  if (!updated) co_return with_errno(std::move(updated).error());
-  state_->unsynced.add(chain, updated->verifier);
-  co_return Result<void>();
+  for (;;) {
+    FF_CO_TRY(std::string right, co_await capability());
+    auto updated = co_await of_.storage_.update(chain, update, std::move(right));
+    if (updated) {
+      state_->unsynced.add(chain, updated->verifier);
+      co_return Result<void>();
+    }
+    if (!capability_ended(updated.error())) co_return with_errno(std::move(updated).error());
+  }
 }
 
 Task<Result<void>> File::write_part(Part part, ByteView from) {
@@ -310,6 +340,7 @@ Task<Result<void>> File::find_run(size_t turn, uint64_t from, std::optional<Run>
     auto asking = of_.storage_.list_chunks(
         chain, {.inode = view_.inode.id, .from = from, .limit = 1, .step = step}, std::move(right));
     auto found = co_await std::move(asking);
+    if (!found && capability_ended(found.error())) continue;
     if (!found && found.error().code == Errc::corrupt) {
       const uint64_t first = from + (turn + step - from % step) % step;
       run = Run{.first = run ? run->first : first, .end = UINT64_MAX};
@@ -371,6 +402,7 @@ Task<Result<void>> File::punch_hole_on(cluster::ChainId chain, uint64_t begin, u
                                             .limit = kPunchedAtOnce},
                                            std::move(right));
     auto found = co_await std::move(asking);
+    if (!found && capability_ended(found.error())) continue;
     if (!found) co_return with_errno(std::move(found).error());
     // A sync of this file also covers holes that another client has punched and not synced.
     if (found->verifier) state_->unsynced.add(chain, *found->verifier);
@@ -441,6 +473,7 @@ Task<Result<void>> File::flush_length(bool closed) {
   length_flushes_--;
   if (!view) {
     length_dirty_ = true;
+    if (capability_ended(view.error())) co_return co_await flush_length(closed);
     co_return std::move(view).error();
   }
   if (end_ == told) end_ = 0;

@@ -24,8 +24,8 @@ class FileSystem;
 class File : public std::enable_shared_from_this<File> {
  public:
   // Called by FileSystem only.
-  File(FileSystem& of, meta::InodeView view, std::vector<cluster::ChainId> chains,
-       std::optional<meta::SessionId> session);
+  File(FileSystem& of, meta::Caller caller, meta::InodeView view,
+       std::vector<cluster::ChainId> chains, std::optional<meta::SessionId> session);
 
   // The offset behind the last stored byte. The file reads as zeros from there to its length.
   Task<Result<uint64_t>> stored_length();
@@ -108,6 +108,8 @@ class File : public std::enable_shared_from_this<File> {
   Result<void> check_write(uint64_t offset, uint64_t size) const;
   Task<Result<void>> write_part(Part part, ByteView from);
   Task<Result<std::string>> capability();
+  // Whether the call that failed with this error is to be made again with a new capability.
+  bool capability_ended(const Error& error);
   Task<Result<void>> check_exists(bool hole, int64_t began_ns);
   Task<Result<std::string>> prepare_read(const std::vector<Extent>& extents, int64_t began_ns);
   Task<Result<void>> flush_length(bool closed);
@@ -126,7 +128,9 @@ class File : public std::enable_shared_from_this<File> {
   meta::InodeView view_;
   const std::vector<cluster::ChainId> chains_;
   const std::optional<meta::SessionId> session_;  // open for writing
+  const meta::Caller caller_;                     // for whom it was opened
   int64_t capability_ns_;                         // when it was issued
+  uint64_t renewals_ = 0;                         // of the capability; the last one counts
   int64_t refreshed_ns_;                          // when the attributes were last confirmed
   bool closed_ = false;
   uint64_t end_ = 0;           // end of the writes since the last report

@@ -229,7 +229,8 @@ Task<Result<std::vector<cluster::ChainId>>> FileSystem::chains_of(const meta::La
   }
 }
 
-Task<Result<std::shared_ptr<File>>> FileSystem::make_file(meta::InodeView view,
+Task<Result<std::shared_ptr<File>>> FileSystem::make_file(meta::Caller caller,
+                                                          meta::InodeView view,
                                                           std::optional<meta::SessionId> session) {
   if (!view.inode.is(meta::InodeType::file)) {
     const int sys = view.inode.is(meta::InodeType::directory) ? EISDIR : EINVAL;
@@ -237,13 +238,14 @@ Task<Result<std::shared_ptr<File>>> FileSystem::make_file(meta::InodeView view,
   }
   apply_local_writes(view.inode);
   FF_CO_TRY(auto chains, co_await chains_of(view.inode.layout));
-  auto file = std::make_shared<File>(*this, std::move(view), std::move(chains), session);
+  auto file = std::make_shared<File>(*this, std::move(caller), std::move(view),
+                                     std::move(chains), session);
   if (session) writers_[{file->inode().id, session->number}] = file;
   co_return file;
 }
 
 std::shared_ptr<File> FileSystem::reader(const File& file) {
-  return std::make_shared<File>(*this, file.view_, file.chains_, std::nullopt);
+  return std::make_shared<File>(*this, file.caller_, file.view_, file.chains_, std::nullopt);
 }
 
 Task<Result<std::shared_ptr<File>>> FileSystem::open(meta::Caller caller, meta::InodeRef inode,
@@ -251,8 +253,8 @@ Task<Result<std::shared_ptr<File>>> FileSystem::open(meta::Caller caller, meta::
   std::optional<meta::SessionId> session;
   if ((rights & meta::kMayWrite) != 0) session = metadata_.new_session();
   FF_CO_TRY(auto view,
-            co_await metadata_.open(std::move(caller), std::move(inode), rights, session));
-  co_return co_await make_file(std::move(view), session);
+            co_await metadata_.open(caller, std::move(inode), rights, session));
+  co_return co_await make_file(std::move(caller), std::move(view), session);
 }
 
 Task<Result<std::shared_ptr<File>>> FileSystem::create(meta::Caller caller, meta::InodeRef dir,
@@ -261,9 +263,9 @@ Task<Result<std::shared_ptr<File>>> FileSystem::create(meta::Caller caller, meta
   make.session = metadata_.new_session();
   make.rights |= meta::kMayWrite;
   const auto session = make.session;
-  FF_CO_TRY(auto view, co_await metadata_.create(std::move(caller), std::move(dir), std::move(name),
+  FF_CO_TRY(auto view, co_await metadata_.create(caller, std::move(dir), std::move(name),
                                                  std::move(make)));
-  co_return co_await make_file(std::move(view), session);
+  co_return co_await make_file(std::move(caller), std::move(view), session);
 }
 
 }  // namespace ff::client

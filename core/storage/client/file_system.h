@@ -96,7 +96,7 @@ class FileSystem {
 
  private:
   friend class File;
-  Task<Result<std::shared_ptr<File>>> make_file(meta::InodeView view,
+  Task<Result<std::shared_ptr<File>>> make_file(meta::Caller caller, meta::InodeView view,
                                                 std::optional<meta::SessionId> session);
   Task<void> run_length_reports();
   Task<void> run_metadata_syncs();

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "platform/base/log.h"
+#include "storage/cluster/key_service.h"
+#include "storage/cluster/tickets.h"
 #include "storage/cluster/timing.h"
 #include "storage/cluster/wire.h"
 
@@ -32,6 +34,7 @@ HeartbeatSender::HeartbeatSender(rpc::ClientContext& context,
                                  const std::vector<net::Address>& managers, Member& member,
                                  std::function<void()> routing_changed)
     : loop_(context.loop),
+      keyring_(context.transport.keyring()),
       managers_(context, managers),
       member_(member),
       routing_changed_(std::move(routing_changed)),
@@ -71,12 +74,24 @@ Task<Result<void>> HeartbeatSender::offer_routing() {
   }
 }
 
+// For the other nodes, before this one learns where they are.
+Task<Result<void>> HeartbeatSender::get_tickets(const HeartbeatResponse& answer) {
+  std::vector<const NodeInfo*> nodes;
+  for (const NodeInfo& node : answer.changes.nodes) nodes.push_back(&node);
+  for (const auto& [id, node] : member_.routing().nodes) nodes.push_back(&node);
+  const int64_t now_s = loop_.clock().wall_ns() / kSecond;
+  co_return co_await fetch_tickets(managers_, keyring_, std::move(nodes), now_s,
+                                   kHeartbeatAttemptNs, loop_.now_ns() + kHeartbeatTimeoutNs);
+}
+
 Task<Result<void>> HeartbeatSender::send_heartbeat() {
   const Heartbeat beat = member_.next_heartbeat();
   // The call may reach a manager later; the lease counts from here.
   const int64_t sent_ns = loop_.now_ns();
+  wire::HeartbeatRequest request = to_wire(beat);
+  if (keyring_ != nullptr) request.set_revocations_version(keyring_->revocations_version());
   FF_CO_TRY(const wire::HeartbeatReply reply,
-            co_await managers_.call(kHeartbeat, to_wire(beat), kHeartbeatAttemptNs,
+            co_await managers_.call(kHeartbeat, std::move(request), kHeartbeatAttemptNs,
                                     sent_ns + kHeartbeatTimeoutNs, false));
   if (reply.offer_wanted()) {
     FF_CO_TRY(co_await offer_routing());
@@ -84,6 +99,10 @@ Task<Result<void>> HeartbeatSender::send_heartbeat() {
                    "the manager has older routing than this node and waits for its operator");
   }
   FF_CO_TRY(const HeartbeatResponse answer, from_wire(reply));
+  if (reply.has_server_keys() && keyring_ != nullptr) {
+    FF_CO_TRY(apply_server_keys(reply.server_keys(), *keyring_));
+  }
+  FF_CO_TRY(co_await get_tickets(answer));
   const uint64_t before = member_.routing().version;
   FF_CO_TRY(member_.on_response(beat, sent_ns, answer));
   if (member_.routing().version != before) routing_changed_();

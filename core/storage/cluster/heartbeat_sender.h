@@ -30,8 +30,10 @@ class HeartbeatSender {
  private:
   Task<Result<void>> send_heartbeat();
   Task<Result<void>> offer_routing();
+  Task<Result<void>> get_tickets(const HeartbeatResponse& answer);
 
   Loop& loop_;
+  auth::Keyring* const keyring_;
   ManagerClient managers_;
   Member& member_;
   const std::function<void()> routing_changed_;

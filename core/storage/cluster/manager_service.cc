@@ -8,6 +8,8 @@
 
 #include "platform/base/log.h"
 #include "storage/cluster/manager_service_leader_term.h"
+#include "storage/cluster/key_service.h"
+#include "storage/cluster/tickets.h"
 #include "storage/cluster/timing.h"
 #include "storage/cluster/wire.h"
 
@@ -19,17 +21,33 @@ namespace {
 constexpr int64_t kLeasePollNs = kSecond / 2;
 constexpr int64_t kUtilizationSaveNs = 5 * kSecond;  // interval of saving the disk utilization
 
+constexpr auth::Roles kNodes = {auth::Role::storage, auth::Role::admin};
+constexpr auth::Roles kClients = {auth::Role::admin,   auth::Role::meta, auth::Role::mount,
+                                  auth::Role::storage, auth::Role::user, auth::Role::scheduler};
+
+// The daemon of a node keeps its name: a node with another key cannot take it over.
+Result<void> check_identity(const NodeInfo& known, const auth::Entity& daemon) {
+  const auto before = entity_of(known);
+  if (!before || before->name == daemon.name) return {};
+  Error error = fail(Errc::refused, "node {} belongs to {}, and this daemon is {}", known.id,
+                     before->full_name(), daemon.full_name());
+  error.hint = fmt::format("Give it the key of {}: ff admin key create {}.", before->full_name(),
+                           before->full_name());
+  return error;
+}
+
 }  // namespace
 
 ManagerService::ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router)
     : store_(engine), loop_(loop), rng_(rng), token_(rng.next()), gate_(loop) {
-  rpc::add_method(router, kHeartbeat, *this, &ManagerService::heartbeat);
-  rpc::add_method(router, kRouting, *this, &ManagerService::routing, rpc::MethodAccess::users);
-  rpc::add_method(router, kOffer, *this, &ManagerService::offer);
+  rpc::add_method(router, kHeartbeat, *this, &ManagerService::heartbeat, kNodes);
+  rpc::add_method(router, kRouting, *this, &ManagerService::routing, kClients);
+  rpc::add_method(router, kTickets, *this, &ManagerService::tickets, kClients);
+  rpc::add_method(router, kOffer, *this, &ManagerService::offer, kNodes);
   rpc::add_method(router, kAdopt, *this, &ManagerService::adopt);
   rpc::add_method(router, kInit, *this, &ManagerService::init);
   rpc::add_method(router, kStatus, *this, &ManagerService::status);
-  rpc::add_method(router, kSpace, *this, &ManagerService::space, rpc::MethodAccess::users);
+  rpc::add_method(router, kSpace, *this, &ManagerService::space, kClients);
   rpc::add_method(router, kCreateChains, *this, &ManagerService::create_chains);
   rpc::add_method(router, kSetTable, *this, &ManagerService::set_table);
   rpc::add_method(router, kDrain, *this, &ManagerService::drain);
@@ -234,7 +252,7 @@ Task<Result<void>> ManagerService::publish(LeaderTermRef term, Proposal proposal
   co_return written;
 }
 
-Task<Result<wire::HeartbeatReply>> ManagerService::heartbeat(rpc::ServerCall&,
+Task<Result<wire::HeartbeatReply>> ManagerService::heartbeat(rpc::ServerCall& call,
                                                              wire::HeartbeatRequest request) {
   wire::HeartbeatReply reply;
   const LeaderTermRef term = term_;
@@ -248,6 +266,14 @@ Task<Result<wire::HeartbeatReply>> ManagerService::heartbeat(rpc::ServerCall&,
   }
   if (!term->manager) co_return no_cluster();
   const NodeId node = beat.node.id;
+  beat.node.identity.clear();
+  if (const auto& daemon = call.peer().entity; daemon && daemon->role == auth::Role::storage) {
+    const NodeInfo* const known = term->manager->routing().node(node);
+    if (known != nullptr) {
+      FF_CO_TRY(check_identity(*known, *daemon));
+    }
+    beat.node.identity = auth::format_identity(*daemon);
+  }
   const uint64_t holds = beat.routing_version;
   auto answer = term->manager->heartbeat(std::move(beat), loop_.now_ns());
   if (!answer && term->manager->halted() && !term->adoption.has_offer(node, holds)) {
@@ -256,7 +282,37 @@ Task<Result<wire::HeartbeatReply>> ManagerService::heartbeat(rpc::ServerCall&,
   }
   if (!answer) co_return std::move(answer).error();
   if (term->manager->take_changed()) term->changed.set();
-  co_return to_wire(*answer);
+  reply = to_wire(*answer);
+  if (options_.keyring != nullptr &&
+      options_.keyring->revocations_version() != request.revocations_version()) {
+    *reply.mutable_server_keys() = server_keys(*options_.keyring);
+  }
+  co_return reply;
+}
+
+Task<Result<wire::TicketsReply>> ManagerService::tickets(rpc::ServerCall& call,
+                                                         wire::TicketsRequest request) {
+  wire::TicketsReply reply;
+  const auto& client = call.peer().entity;
+  if (!is_active(term_)) {
+    *reply.mutable_elsewhere() = elsewhere();
+    co_return reply;
+  }
+  if (!term_->manager) co_return no_cluster();
+  if (!client || options_.keyring == nullptr) co_return reply;
+  const int64_t expires_s = loop_.clock().wall_ns() / kSecond + auth::kTicketSeconds;
+  reply.set_expires_s(expires_s);
+  for (const NodeId id : request.nodes()) {
+    const NodeInfo* const node = term_->manager->routing().node(id);
+    const auto daemon = node != nullptr ? entity_of(*node) : std::nullopt;
+    if (!daemon) continue;
+    const auto made = auth::make_ticket(*options_.keyring->root(), *daemon, *client, expires_s);
+    wire::Ticket& ticket = *reply.add_tickets();
+    ticket.set_node(id);
+    ticket.set_key(std::string(as_text(made.key)));
+    reply.set_identity(made.identity);
+  }
+  co_return reply;
 }
 
 Task<Result<wire::OfferReply>> ManagerService::offer(rpc::ServerCall&, wire::OfferRequest request) {

@@ -18,6 +18,7 @@
 #include "platform/base/rng.h"
 #include "platform/base/wait.h"
 #include "platform/kv/engine.h"
+#include "platform/auth/keyring.h"
 #include "storage/cluster/cluster_store.h"
 #include "storage/cluster/manager.h"
 #include "storage/cluster/service.h"
@@ -34,6 +35,7 @@ class ManagerService {
     // No other manager can use the store (file lock): skip the wait for a lease to expire.
     bool sole_manager = false;
     int64_t lost_retention_ns = 0;  // Manager::set_lost_retention
+    const auth::Keyring* keyring = nullptr;  // of this process; null: no key
   };
   // All arguments must outlive it. Owned by `loop`.
   ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router);
@@ -72,6 +74,7 @@ class ManagerService {
 
   Task<Result<wire::HeartbeatReply>> heartbeat(rpc::ServerCall& call,
                                                wire::HeartbeatRequest request);
+  Task<Result<wire::TicketsReply>> tickets(rpc::ServerCall& call, wire::TicketsRequest request);
   Task<Result<wire::OfferReply>> offer(rpc::ServerCall& call, wire::OfferRequest request);
   Task<Result<wire::CommandReply>> adopt(rpc::ServerCall& call, wire::AdoptRequest request);
   Task<Result<wire::RoutingReply>> routing(rpc::ServerCall& call, wire::RoutingRequest request);

@@ -113,6 +113,7 @@ struct NodeInfo {
   std::vector<DiskInfo> disks = {};
   bool draining = false;
   uint64_t changed = 0;
+  std::string identity = {};  // of the key of its daemon (auth/entity.h); empty: it has none
   bool operator==(const NodeInfo&) const = default;
 };
 

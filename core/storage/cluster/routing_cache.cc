@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "platform/base/clock.h"
+#include "storage/cluster/tickets.h"
 #include "storage/cluster/wire.h"
 
 namespace ff::cluster {
@@ -22,6 +23,7 @@ constexpr int64_t kFetchTimeoutNs = 5 * kSecond;
 RoutingCache::RoutingCache(rpc::ClientContext& context, const std::vector<net::Address>& managers,
                            std::function<void()> changed)
     : loop_(context.loop),
+      keyring_(context.transport.keyring()),
       managers_(context, managers),
       changed_(std::move(changed)),
       refresh_requested_(context.loop) {}
@@ -39,13 +41,18 @@ Task<void> RoutingCache::run() {
   }
 }
 
-Task<Result<bool>> fetch_routing_page(ManagerClient& managers, Routing& routing, int64_t try_ns,
+Task<Result<bool>> fetch_routing_page(ManagerClient& managers, Routing& routing,
+                                      auth::Keyring* keyring, int64_t now_s, int64_t try_ns,
                                       int64_t deadline_ns) {
   wire::RoutingRequest request;
   request.set_since(routing.version);
   FF_CO_TRY(const wire::RoutingReply reply,
             co_await managers.call(kRouting, std::move(request), try_ns, deadline_ns, true));
   FF_CO_TRY(const RoutingDelta changes, from_wire(reply.changes()));
+  std::vector<const NodeInfo*> nodes;
+  for (const NodeInfo& node : changes.nodes) nodes.push_back(&node);
+  for (const auto& [id, node] : routing.nodes) nodes.push_back(&node);
+  FF_CO_TRY(co_await fetch_tickets(managers, keyring, std::move(nodes), now_s, try_ns, deadline_ns));
   FF_CO_TRY(routing.apply(changes));
   co_return changes.complete;
 }
@@ -53,8 +60,10 @@ Task<Result<bool>> fetch_routing_page(ManagerClient& managers, Routing& routing,
 Task<Result<void>> RoutingCache::fetch() {
   for (;;) {
     const uint64_t before = routing_.version;
-    FF_CO_TRY(const bool complete, co_await fetch_routing_page(managers_, routing_, kCacheAttemptNs,
-                                                               loop_.now_ns() + kFetchTimeoutNs));
+    const int64_t now_s = loop_.clock().wall_ns() / kSecond;
+    FF_CO_TRY(const bool complete,
+              co_await fetch_routing_page(managers_, routing_, keyring_, now_s, kCacheAttemptNs,
+                                          loop_.now_ns() + kFetchTimeoutNs));
     if (routing_.version != before) changed_();
     if (complete) co_return Result<void>();
   }

@@ -12,9 +12,11 @@
 
 namespace ff::cluster {
 
-// Fetches the next page of changes and applies it; returns whether it was the last one. Errors:
-// those of the managers, and refused (Routing::apply).
-Task<Result<bool>> fetch_routing_page(ManagerClient& managers, Routing& routing, int64_t try_ns,
+// Fetches the next page of changes and applies it, once the keyring has tickets for its nodes (null:
+// no key); returns whether it was the last one. Errors: those of the managers, and refused
+// (Routing::apply).
+Task<Result<bool>> fetch_routing_page(ManagerClient& managers, Routing& routing,
+                                      auth::Keyring* keyring, int64_t now_s, int64_t try_ns,
                                       int64_t deadline_ns);
 
 class RoutingCache {
@@ -36,6 +38,7 @@ class RoutingCache {
   Task<Result<void>> fetch();
 
   Loop& loop_;
+  auth::Keyring* const keyring_;
   ManagerClient managers_;
   const std::function<void()> changed_;
   Routing routing_;

@@ -19,6 +19,18 @@ inline constexpr rpc::Method<wire::SpaceRequest, wire::SpaceReply> kSpace{0x0204
 // The routing of a node, when the manager requests it (HeartbeatReply::offer_wanted).
 inline constexpr rpc::Method<wire::OfferRequest, wire::OfferReply> kOffer{0x0203, "cluster.offer"};
 
+// Keys. The first is open to all clients of storage nodes.
+inline constexpr rpc::Method<wire::TicketsRequest, wire::TicketsReply> kTickets{0x0205,
+                                                                                "cluster.tickets"};
+inline constexpr rpc::Method<wire::CreateKeyRequest, wire::CreateKeyReply> kCreateKey{
+    0x0220, "cluster.create_key"};
+inline constexpr rpc::Method<wire::RevokeKeyRequest, wire::KeysReply> kRevokeKey{
+    0x0221, "cluster.revoke_key"};
+inline constexpr rpc::Method<wire::RotateKeysRequest, wire::KeysReply> kRotateKeys{
+    0x0222, "cluster.rotate_keys"};
+inline constexpr rpc::Method<wire::ListKeysRequest, wire::KeysReply> kListKeys{0x0223,
+                                                                               "cluster.list_keys"};
+
 // Commands of the operator. The response is sent after the change is published. Errc::usage,
 // refused or exists: not executed (manager.h); after other errors the outcome is open.
 inline constexpr rpc::Method<wire::InitRequest, wire::CommandReply> kInit{0x0210, "cluster.init"};

@@ -32,6 +32,7 @@ wire::Node to_wire(const NodeInfo& node) {
   }
   out.set_draining(node.draining);
   out.set_changed(node.changed);
+  out.set_identity(node.identity);
   return out;
 }
 
@@ -47,7 +48,8 @@ Result<NodeInfo> from_wire(const wire::Node& node) {
                .addresses = {node.addresses().begin(), node.addresses().end()},
                .domain = node.domain(),
                .draining = node.draining(),
-               .changed = node.changed()};
+               .changed = node.changed(),
+               .identity = node.identity()};
   for (const wire::Disk& disk : node.disks()) {
     out.disks.push_back({disk.id(), disk.path(), disk.capacity()});
   }
@@ -295,6 +297,42 @@ DataLoss from_wire(const wire::Loss& loss) {
           .requested_by = loss.by(),
           .chunks = loss.chunks(),
           .bytes = loss.bytes()};
+}
+
+wire::IssuedKey to_wire(const IssuedKey& key) {
+  wire::IssuedKey out;
+  out.set_identity(auth::format_identity(key.entity));
+  out.set_by(key.by);
+  return out;
+}
+
+wire::KeyRecords to_wire(const KeyRecords& records) {
+  wire::KeyRecords out;
+  out.set_version(records.revocations.version);
+  out.set_generation(records.revocations.generation);
+  out.set_rotated_us(records.rotated_us);
+  for (const IssuedKey& key : records.issued) *out.add_issued() = to_wire(key);
+  for (const auto& [entity, serial] : records.revocations.serials) {
+    wire::Revocation& one = *out.add_revoked();
+    one.set_entity(entity);
+    one.set_serial(serial);
+  }
+  return out;
+}
+
+Result<KeyRecords> from_wire(const wire::KeyRecords& records) {
+  KeyRecords out;
+  out.revocations.version = records.version();
+  out.revocations.generation = std::max<uint32_t>(records.generation(), 1);
+  out.rotated_us = records.rotated_us();
+  for (const wire::IssuedKey& key : records.issued()) {
+    FF_TRY(auth::Entity entity, auth::parse_identity(key.identity()));
+    out.issued.push_back({.entity = std::move(entity), .by = key.by()});
+  }
+  for (const wire::Revocation& one : records.revoked()) {
+    out.revocations.serials[one.entity()] = one.serial();
+  }
+  return out;
 }
 
 }  // namespace ff::cluster

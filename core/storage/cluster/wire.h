@@ -6,6 +6,7 @@
 #include "platform/base/result.h"
 #include "storage/cluster/cluster.pb.h"
 #include "storage/cluster/heartbeat.h"
+#include "storage/cluster/key_store.h"
 #include "storage/cluster/manager.h"
 #include "storage/cluster/routing.h"
 
@@ -21,6 +22,8 @@ wire::HeartbeatReply to_wire(const HeartbeatResponse& answer);
 wire::DiskUse to_wire(const DiskUsage& use);
 wire::Loss to_wire(const DataLoss& loss);
 wire::LossPlan to_wire(const DataLossPlan& plan);
+wire::IssuedKey to_wire(const IssuedKey& key);
+wire::KeyRecords to_wire(const KeyRecords& records);
 
 Result<NodeInfo> from_wire(const wire::Node& node);
 SetAside from_wire(const wire::SetAside& aside);
@@ -31,5 +34,6 @@ Result<Heartbeat> from_wire(const wire::HeartbeatRequest& beat);
 Result<HeartbeatResponse> from_wire(const wire::HeartbeatReply& answer);
 DiskUsage from_wire(const wire::DiskUse& use);
 DataLoss from_wire(const wire::Loss& loss);
+Result<KeyRecords> from_wire(const wire::KeyRecords& records);
 
 }  // namespace ff::cluster

@@ -18,6 +18,8 @@ struct Caller {
   uint32_t uid = 0;
   uint32_t gid = 0;
   std::vector<uint32_t> groups = {};  // supplementary, without gid
+  // The directory above which it reaches nothing: paths and links that lead out are refused.
+  InodeId top = kRoot;
   bool is_root() const { return uid == 0; }
   bool in_group(uint32_t group) const;
 };

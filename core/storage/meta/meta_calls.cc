@@ -11,7 +11,7 @@ namespace ff::meta {
 namespace {
 
 constexpr uint32_t kListMax = 4096;
-// A capability that expired earlier cannot be renewed; the file must be opened again.
+// A capability that expired earlier cannot be renewed: the file must be opened again.
 constexpr int64_t kRenewableNs = 3600 * kSecond;
 
 std::optional<Layout> layout_of(const wire::MakeRequest& request) {
@@ -46,8 +46,11 @@ Task<Result<wire::InodeReply>> MetaService::lookup(rpc::ServerCall& call,
 
 Task<Result<wire::WalkReply>> MetaService::walk(rpc::ServerCall& call, wire::WalkRequest request) {
   FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
-  FF_CO_TRY(check_proof(as, request.from()));
-  FF_CO_TRY(auto walked, co_await namespace_.walk(as.caller, request.from().inode(), request.path(),
+  wire::Ref from = request.from();
+  std::string path = request.path();
+  enter_top(as, from, path);
+  FF_CO_TRY(check_proof(as, from));
+  FF_CO_TRY(auto walked, co_await namespace_.walk(as.caller, from.inode(), std::move(path),
                                                   request.follow()));
   wire::WalkReply reply;
   to_wire(walked.dir, *reply.mutable_dir());
@@ -107,35 +110,52 @@ Task<Result<wire::InodeReply>> MetaService::create(rpc::ServerCall& call,
       .chunk_size = request.chunk_size()};
   auto making = namespace_.create(as.caller, request_of(as, request.request()), dir,
                                   request.place().name(), std::move(create));
-  co_return co_await reply_for_open(as, std::move(making), request.rights());
+  const auto session = session_of(as, request.has_session(), request.session());
+  co_return co_await reply_for_open(as, std::move(making), request.rights(), session);
 }
 
 Task<Result<wire::InodeReply>> MetaService::open(rpc::ServerCall& call, wire::OpenRequest request) {
   FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  if ((request.rights() & kMayWrite) != 0) {
+    FF_CO_TRY(check_may_change(call));
+  }
   FF_CO_TRY(const InodeId inode, co_await resolve(as, request.inode()));
-  auto opening = namespace_.open(as.caller, inode, request.rights(),
-                                 session_of(as, request.has_session(), request.session()),
-                                 as.token.has_value());
-  co_return co_await reply_for_open(as, std::move(opening), request.rights());
+  const auto session = session_of(as, request.has_session(), request.session());
+  auto opening =
+      namespace_.open(as.caller, inode, request.rights(), session, as.holder.has_value());
+  co_return co_await reply_for_open(as, std::move(opening), request.rights(), session);
 }
 
-// An open file stays open even if its mode changes, like a file descriptor.
+// The file stays open for what its mode still grants, and for writing as long as its session is
+// live: a changed mode and a removed user take effect when the capability ends.
 Task<Result<wire::RenewReply>> MetaService::renew(rpc::ServerCall& call,
                                                   wire::RenewRequest request) {
-  auto who = effective_caller(call, {});
-  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   wire::RenewReply reply;
-  if (!as.token) co_return reply;
+  if (!as.holder) co_return reply;
   const int64_t then_ns = loop_.clock().wall_ns() - kRenewableNs;
-  uint32_t rights = kMayRead;
-  FF_CO_TRY(chain::check_capability(*options_.key, request.capability(), request.inode(),
+  FF_CO_TRY(chain::check_capability(*keyring_, request.capability(), *as.holder, request.inode(),
                                     chain::kRightRead, then_ns));
-  if (chain::check_capability(*options_.key, request.capability(), request.inode(),
-                              chain::kRightWrite, then_ns)) {
-    rights |= kMayWrite;
+  FF_CO_TRY(const chain::Capability held,
+            chain::verify_capability(*keyring_, request.capability()));
+  if (held.uid != as.caller.uid) {
+    co_return fail(Errc::refused, "user {} opened file {}, not user {}", held.uid, request.inode(),
+                   as.caller.uid);
   }
-  FF_CO_TRY(co_await namespace_.stat(request.inode()));
-  reply.set_capability(capability(request.inode(), rights));
+  const SessionId session{.client = held.client, .number = held.session};
+  if ((held.rights & chain::kRightWrite) != 0 && held.session != 0) {
+    const auto writes =
+        co_await namespace_.check_open_file(as.caller, request.inode(), kMayWrite, session);
+    if (writes) {
+      reply.set_capability(capability(as, request.inode(), kMayWrite, session));
+      co_return reply;
+    }
+    if (writes.error().sys == 0) co_return writes.error();
+  }
+  auto checking =
+      namespace_.check_open_file(as.caller, request.inode(), kMayRead, std::nullopt);
+  FF_CO_TRY(co_await std::move(checking));
+  reply.set_capability(capability(as, request.inode(), kMayRead, std::nullopt));
   co_return reply;
 }
 
@@ -258,7 +278,7 @@ Task<Result<wire::InodeReply>> MetaService::truncate(rpc::ServerCall& call,
   FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   InodeId id = request.inode().inode();
   if (request.opened()) {
-    FF_CO_TRY(check_right(call, request.capability(), id, chain::kRightWrite));
+    FF_CO_TRY(check_right(as, request.capability(), id, chain::kRightWrite));
   } else {
     FF_CO_TRY(id, co_await resolve(as, request.inode()));
   }
@@ -270,7 +290,7 @@ Task<Result<wire::InodeReply>> MetaService::report_length(rpc::ServerCall& call,
                                                           wire::WroteRequest request) {
   auto who = effective_caller(call, {});
   FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
-  FF_CO_TRY(check_right(call, request.capability(), request.inode(), chain::kRightWrite));
+  FF_CO_TRY(check_right(as, request.capability(), request.inode(), chain::kRightWrite));
   const auto session = session_of(as, true, request.session());
   auto writing = namespace_.report_length(request.inode(), *session,
                                           {.min_length = request.end(),
@@ -291,7 +311,7 @@ Task<Result<wire::InodeReply>> MetaService::append(rpc::ServerCall& call,
                                                    wire::AppendRequest request) {
   auto who = effective_caller(call, {});
   FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
-  FF_CO_TRY(check_right(call, request.capability(), request.inode(), chain::kRightWrite));
+  FF_CO_TRY(check_right(as, request.capability(), request.inode(), chain::kRightWrite));
   for (;;) {
     auto answered = co_await reply_for(
         as, namespace_.append(request_of(as, request.request()), request.inode(), request.size()));

@@ -354,8 +354,9 @@ Task<Result<InodeView>> MetaClient::open(Caller caller, InodeRef inode, uint32_t
   co_return co_await query(kOpen, std::move(request));
 }
 
-Task<Result<std::string>> MetaClient::renew(InodeId inode, std::string capability) {
+Task<Result<std::string>> MetaClient::renew(Caller caller, InodeId inode, std::string capability) {
   wire::RenewRequest request;
+  put(caller, *request.mutable_who());
   request.set_inode(inode);
   request.set_capability(capability);
   FF_CO_TRY(const wire::RenewReply reply, co_await call(kRenew, std::move(request)));

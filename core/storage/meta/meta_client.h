@@ -83,7 +83,8 @@ class MetaClient {
                                  Namespace::CreateOptions create);
   Task<Result<InodeView>> open(Caller caller, InodeRef inode, uint32_t rights,
                                std::optional<SessionId> session);
-  Task<Result<std::string>> renew(InodeId inode, std::string capability);
+  // `caller`: for whom the file was opened.
+  Task<Result<std::string>> renew(Caller caller, InodeId inode, std::string capability);
   Task<Result<InodeView>> link(Caller caller, InodeRef inode, InodeRef dir, std::string name);
   Task<Result<InodeView>> unlink(Caller caller, InodeRef dir, std::string name,
                                  std::optional<SessionId> holder);

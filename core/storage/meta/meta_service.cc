@@ -18,17 +18,18 @@ namespace {
 constexpr size_t kProofBytes = 16;
 constexpr uint32_t kNobodyUser = 65534;
 
-std::string tagged(std::string_view tag, uint64_t first, uint64_t second) {
-  std::string text(tag);
-  append_le(text, first);
-  append_le(text, second);
-  return text;
-}
-
 }  // namespace
+
+// A key that may only read changes nothing.
+Result<void> MetaService::check_may_change(const rpc::ServerCall& call) {
+  const auto& entity = call.peer().entity;
+  if (!entity || !entity->read_only) return {};
+  return errno_error(EROFS, fmt::format("the key of {} is read-only", entity->full_name()));
+}
 
 template <class Asked, auto function>
 Task<Result<wire::InodeReply>> MetaService::change(rpc::ServerCall& call, Asked request) {
+  FF_CO_TRY(check_may_change(call));
   auto done = co_await (this->*function)(call, request);
   if (!done && !is_retryable(done.error()) && request.request().again()) {
     FF_CO_TRY(const bool recorded, co_await record_refusal(call, request.request(), done.error()));
@@ -59,6 +60,7 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
                          Options options)
     : engine_(engine),
       loop_(context.loop),
+      keyring_(context.transport.keyring()),
       options_(std::move(options)),
       tables_(std::make_shared<TableVersions>()),
       chain_usage_(std::make_shared<ChainUsage>()),
@@ -78,7 +80,7 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
       not_ready_(fail(Errc::unreachable, "the metadata service is starting")),
       gate_(context.loop) {
   const auto add = [&](auto method, auto function) {
-    rpc::add_method(router, method, *this, function, rpc::MethodAccess::users);
+    rpc::add_method(router, method, *this, function, auth::kFileClients);
   };
   add(kStat, &MetaService::stat);
   add(kLookup, &MetaService::lookup);
@@ -160,12 +162,10 @@ Result<void> MetaService::ready() const {
 Task<Result<MetaService::EffectiveCaller>> MetaService::effective_caller(rpc::ServerCall& call,
                                                                          wire::Who who) {
   FF_CO_TRY(ready());
-  EffectiveCaller as{.token = {}, .caller = {}};
-  if (!call.peer().trusted()) {
-    if (!call.peer().user())
-      co_return fail(Errc::refused, "{} is neither trusted nor a user", call.peer().text());
-    as.token = call.peer().user();
-    FF_CO_TRY(as.caller, co_await users_.caller_of(*call.peer().user()));
+  EffectiveCaller as{.holder = {}, .caller = {}};
+  if (!call.peer().trusted()) as.holder = call.peer().entity;
+  if (const auto user = call.peer().user()) {
+    FF_CO_TRY(as.caller, co_await users_.caller_of(*user));
   } else {
     if (who.groups_size() > static_cast<int>(kGroupsMax)) {
       co_return fail(Errc::usage, "the caller has too many groups: {}", who.groups_size());
@@ -174,59 +174,120 @@ Task<Result<MetaService::EffectiveCaller>> MetaService::effective_caller(rpc::Se
     as.caller.gid = who.gid();
     as.caller.groups.assign(who.groups().begin(), who.groups().end());
   }
-  if (options_.root_squash && as.caller.is_root())
+  if (as.holder && !as.holder->may_act_for(as.caller.uid)) {
     as.caller = {.uid = kNobodyUser, .gid = kNobodyUser};
+  }
+  if (as.holder && !as.holder->path.empty()) {
+    FF_CO_TRY(as.caller.top, co_await top_of(*as.holder));
+  }
+  if (options_.root_squash && as.caller.is_root()) {
+    as.caller = {.uid = kNobodyUser, .gid = kNobodyUser, .groups = {}, .top = as.caller.top};
+  }
   co_return as;
 }
 
+// The directory below which the key may act; found with the rights of root.
+Task<Result<InodeId>> MetaService::top_of(auth::Entity holder) {
+  auto found = co_await namespace_.walk(Caller{}, kRoot, holder.path, true);
+  if (found && found->inode && found->inode->is(InodeType::directory)) co_return found->inode->id;
+  if (!found && found.error().sys == 0) co_return std::move(found).error();
+  Error error = errno_error(EACCES, fmt::format("{}: it reaches only what is below {}, which is no "
+                                                "directory",
+                                                holder.full_name(), printable(holder.path)));
+  co_return error;
+}
+
+// What binds proofs and sessions to the key of the caller.
+std::string MetaService::tagged(std::string_view tag, const EffectiveCaller& as, uint64_t number) {
+  std::string text(tag);
+  append_le(text, number);
+  text += auth::format_identity(*as.holder);
+  return text;
+}
+
 std::string MetaService::proof(const EffectiveCaller& as, InodeId inode) const {
-  if (!as.token) return {};
-  const std::string said = tagged("ff inode|", as.token->uid, inode);
+  if (!as.holder) return {};
+  const std::string said = tagged("ff inode|", as, inode);
   const auth::Key mac = auth::hmac_sha256(*options_.key, as_bytes(said));
   return std::string(as_text(ByteView(mac).first(kProofBytes)));
 }
 
 Result<void> MetaService::check_proof(const EffectiveCaller& as, const wire::Ref& ref) const {
   if (!ref.way().empty()) return fail(Errc::usage, "this call takes no path: it has no caller");
-  if (!as.token || ref.inode() == kRoot) return {};
+  if (!as.holder || ref.inode() == as.caller.top) return {};
   const std::string wanted = proof(as, ref.inode());
   if (auth::constant_time_equal(as_bytes(wanted), as_bytes(ref.proof()))) return {};
+  if (!as.holder->path.empty() && ref.inode() == kRoot) {
+    return errno_error(EACCES, fmt::format("{}: it reaches only what is below {}",
+                                           as.holder->full_name(), printable(as.holder->path)));
+  }
   return errno_error(EACCES,
                      fmt::format("inode {}: no proof that the user may reach it", ref.inode()));
 }
 
+// A path from the root whose first components are the directory of the key is one below that
+// directory.
+void MetaService::enter_top(const EffectiveCaller& as, wire::Ref& from, std::string& path) const {
+  if (as.caller.top == kRoot || (from.inode() != kRoot && !path.starts_with('/'))) return;
+  const std::string_view top = std::string_view(as.holder->path).substr(1);
+  std::string_view rest = path;
+  while (rest.starts_with('/')) rest.remove_prefix(1);
+  if (!rest.starts_with(top) || (rest.size() > top.size() && rest[top.size()] != '/')) {
+    from.set_inode(kRoot);  // refused, whatever its proof
+    from.clear_proof();
+    return;
+  }
+  rest.remove_prefix(top.size());
+  while (rest.starts_with('/')) rest.remove_prefix(1);
+  from.set_inode(as.caller.top);
+  path = rest.empty() ? "." : std::string(rest);
+}
+
 // Resolves the inode that the caller names; a path with the rights of the caller.
 Task<Result<InodeId>> MetaService::resolve(const EffectiveCaller& as, wire::Ref ref) {
-  const std::string path = std::exchange(*ref.mutable_way(), {});
+  std::string path = std::exchange(*ref.mutable_way(), {});
+  if (!path.empty()) enter_top(as, ref, path);
   FF_CO_TRY(check_proof(as, ref));
   if (path.empty()) co_return ref.inode();
-  FF_CO_TRY(const auto walked, co_await namespace_.walk(as.caller, ref.inode(), path, true));
+  FF_CO_TRY(const auto walked,
+            co_await namespace_.walk(as.caller, ref.inode(), std::move(path), true));
   if (!walked.inode) co_return errno_error(ENOENT, printable(walked.name));
   as.walked.push_back(walked.inode->id);
   co_return walked.inode->id;
 }
 
-std::string MetaService::capability(InodeId inode, uint32_t rights) const {
+// Signed with the key of the older generation that servers accept: every storage node has it.
+std::string MetaService::capability(const EffectiveCaller& as, InodeId inode, uint32_t rights,
+                                    std::optional<SessionId> session) const {
   uint32_t bits = 0;
   if ((rights & (kMayRead | kMaySearch)) != 0) bits |= chain::kRightRead;
   if ((rights & kMayWrite) != 0) bits |= chain::kRightRead | chain::kRightWrite;
-  return chain::sign_capability(*options_.key,
+  const uint32_t newest = keyring_->revocations()->generation;
+  const uint32_t generation = newest > 1 ? newest - 1 : 1;
+  return chain::sign_capability(*keyring_->capability_key(generation),
                                 {.inode = inode,
                                  .rights = bits,
-                                 .expires_ns = loop_.clock().wall_ns() + kCapabilityLifetimeNs});
+                                 .expires_ns = loop_.clock().wall_ns() + kCapabilityLifetimeNs,
+                                 .entity = as.holder->full_name(),
+                                 .serial = as.holder->serial,
+                                 .uid = as.caller.uid,
+                                 .client = session ? session->client : 0,
+                                 .session = session ? session->number : 0,
+                                 .generation = generation});
 }
 
-Result<void> MetaService::check_right(rpc::ServerCall& call, const std::string& capability,
+Result<void> MetaService::check_right(const EffectiveCaller& as, const std::string& capability,
                                       InodeId inode, uint32_t right) const {
-  if (call.peer().trusted()) return {};
-  return chain::check_capability(*options_.key, capability, inode, right, loop_.clock().wall_ns());
+  if (!as.holder) return {};
+  return chain::check_capability(*keyring_, capability, *as.holder, inode, right,
+                                 loop_.clock().wall_ns());
 }
 
-// The client id of a user with a token is derived from the user, so that it cannot name sessions or
-// slots of other users.
+// The client id of a restricted key is derived from the key, so that it cannot name sessions or
+// slots of others.
 uint64_t MetaService::client_of(const EffectiveCaller& as, uint64_t client) const {
-  if (!as.token) return client;
-  const std::string said = tagged("ff client|", as.token->uid, client);
+  if (!as.holder) return client;
+  const std::string said = tagged("ff client|", as, client);
   return load_le<uint64_t>(auth::hmac_sha256(*options_.key, as_bytes(said)).data());
 }
 
@@ -279,9 +340,10 @@ Task<Result<wire::InodeReply>> MetaService::reply_for(EffectiveCaller as,
 
 Task<Result<wire::InodeReply>> MetaService::reply_for_open(EffectiveCaller as,
                                                            Task<Result<Inode>> doing,
-                                                           uint32_t rights) {
+                                                           uint32_t rights,
+                                                           std::optional<SessionId> session) {
   FF_CO_TRY(wire::InodeReply reply, co_await reply_for(as, std::move(doing)));
-  if (as.token) reply.set_capability(capability(reply.inode().id(), rights));
+  if (as.holder) reply.set_capability(capability(as, reply.inode().id(), rights, session));
   co_return reply;
 }
 

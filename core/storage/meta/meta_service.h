@@ -24,7 +24,7 @@ namespace ff::meta {
 class MetaService {
  public:
   struct Options {
-    std::optional<auth::Key> key = {};  // the cluster key
+    std::optional<auth::Key> key = {};  // the root key
     std::function<bool()> primary;      // whether this server collects garbage
     int64_t collect_after_ns = 300 * kSecond;
     bool root_squash = false;  // map uid 0 to nobody (65534), even with the cluster key
@@ -41,20 +41,26 @@ class MetaService {
  private:
   struct EffectiveCaller;
   Task<Result<EffectiveCaller>> effective_caller(rpc::ServerCall& call, wire::Who who);
+  static Result<void> check_may_change(const rpc::ServerCall& call);
+  static std::string tagged(std::string_view tag, const EffectiveCaller& as, uint64_t number);
+  Task<Result<InodeId>> top_of(auth::Entity holder);
+  void enter_top(const EffectiveCaller& as, wire::Ref& from, std::string& path) const;
   Result<void> check_proof(const EffectiveCaller& as, const wire::Ref& ref) const;
   Task<Result<InodeId>> resolve(const EffectiveCaller& as, wire::Ref ref);
-  Result<void> check_right(rpc::ServerCall& call, const std::string& capability, InodeId inode,
+  Result<void> check_right(const EffectiveCaller& as, const std::string& capability, InodeId inode,
                            uint32_t right) const;
   Result<void> ready() const;
   std::string proof(const EffectiveCaller& as, InodeId inode) const;
-  std::string capability(InodeId inode, uint32_t rights) const;
+  std::string capability(const EffectiveCaller& as, InodeId inode, uint32_t rights,
+                         std::optional<SessionId> session) const;
   uint64_t client_of(const EffectiveCaller& as, uint64_t client) const;
   RequestId request_of(const EffectiveCaller& as, const wire::Request& request) const;
   std::optional<SessionId> session_of(const EffectiveCaller& as, bool there,
                                       const wire::Session& session) const;
   Task<Result<wire::InodeReply>> reply_for(EffectiveCaller as, Task<Result<Inode>> doing);
   Task<Result<wire::InodeReply>> reply_for_open(EffectiveCaller as, Task<Result<Inode>> doing,
-                                                uint32_t rights);
+                                                uint32_t rights,
+                                                std::optional<SessionId> session);
   // Runs `function`, which changes something, and makes its refusal final.
   template <class Asked, auto function>
   Task<Result<wire::InodeReply>> change(rpc::ServerCall& call, Asked request);
@@ -99,6 +105,7 @@ class MetaService {
 
   kv::Engine& engine_;
   Loop& loop_;
+  const auth::Keyring* const keyring_;  // null: no key
   const Options options_;
   std::shared_ptr<const TableVersions> tables_;
   std::shared_ptr<const ChainUsage> chain_usage_;

@@ -10,7 +10,8 @@
 namespace ff::meta {
 
 struct MetaService::EffectiveCaller {
-  std::optional<auth::TokenId> token;  // of the peer; none: it has the cluster key
+  // The peer, if its key restricts it: it must prove how it reached an inode, and gets capabilities.
+  std::optional<auth::Entity> holder;
   Caller caller;
   mutable std::vector<InodeId> walked = {};  // inodes that the paths in the request resolved to
 };

@@ -244,6 +244,22 @@ Task<Result<Inode>> Namespace::open(Caller caller, InodeId id, uint32_t rights,
   co_return result;
 }
 
+Task<Result<void>> Namespace::check_open_file(Caller caller, InodeId id, uint32_t rights,
+                                              std::optional<SessionId> session) {
+  kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
+    FF_CO_TRY(const Inode inode, co_await read_inode(txn, id));
+    const std::string what = fmt::format("inode {}", id);
+    if (caller.uid != inode.uid) {
+      FF_CO_TRY(check_access(caller, inode, rights, what));
+    }
+    if (!session) co_return Result<void>();
+    FF_CO_TRY(const auto open, co_await txn.get(keys::session(id, *session)));
+    if (!open) co_return errno_error(EBADF, what + ": it is not open for writing any more");
+    co_return Result<void>();
+  };
+  co_return co_await view_inline(std::move(function));
+}
+
 Task<Result<Inode>> Namespace::link(Caller caller, RequestId request, InodeId id, InodeId dir,
                                     std::string name) {
   FF_CO_TRY(check_name(name));

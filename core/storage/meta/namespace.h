@@ -113,6 +113,11 @@ class Namespace {
   Task<Result<Inode>> open(Caller caller, InodeId id, uint32_t rights,
                            std::optional<SessionId> session, bool drops_set_ids = false);
 
+  // Whether a file that was opened with `rights` may stay open: the mode still grants them, or the
+  // caller owns the file; and the session, if there is one, is live. Errc::refused otherwise.
+  Task<Result<void>> check_open_file(Caller caller, InodeId id, uint32_t rights,
+                                     std::optional<SessionId> session);
+
   Task<Result<Inode>> link(Caller caller, RequestId request, InodeId id, InodeId dir,
                            std::string name);
   // Removes a name that is not a directory. `holder`: a session that has the file open and thus

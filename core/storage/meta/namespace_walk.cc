@@ -54,6 +54,9 @@ struct Walk {
   // Continues with the target of a link.
   Task<Result<void>> follow_link(const Inode& link, const std::string& what) {
     if (++links > kSymlinksFollowedMax) co_return errno_error(ELOOP, what);
+    if (link.target.starts_with('/') && caller.top != kRoot) {
+      co_return errno_error(EACCES, what + ": this link may leave the directory of the key");
+    }
     if (link.target.starts_with('/')) {
       FF_CO_TRY(at, co_await read_inode(txn, kRoot));
     }
@@ -69,7 +72,9 @@ struct Walk {
       if (!at.is(InodeType::directory)) co_return errno_error(ENOTDIR, what);
       FF_CO_TRY(check_access(caller, at, kMaySearch, what));
       if (name == "..") {
-        FF_CO_TRY(at, co_await read_inode(txn, at.parent));
+        if (at.id != caller.top) {
+          FF_CO_TRY(at, co_await read_inode(txn, at.parent));
+        }
         walked = {.dir = at, .name = {}, .inode = at};
         continue;
       }

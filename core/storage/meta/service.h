@@ -26,8 +26,9 @@ inline bool is_retryable(const Error& error) {
 
 // How often a live client renews itself.
 constexpr int64_t kClientRenewNs = 60 * kSecond;
-// How long a capability is valid before the client must renew it.
-constexpr int64_t kCapabilityLifetimeNs = 600 * kSecond;
+// How long a capability is valid before the client must renew it: what its holder may no longer do,
+// storage nodes refuse after this time.
+constexpr int64_t kCapabilityLifetimeNs = 8 * kSecond;
 // How often the owner of a lock renews it; how long after the last renewal the server releases it;
 // and how long after its last renewal the owner treats the lock as lost.
 constexpr int64_t kLockRenewNs = 5 * kSecond;

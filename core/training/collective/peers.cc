@@ -65,7 +65,7 @@ void Peers::run(int64_t until_ns) {
   net::TransportOptions options = network_.transport;
   if (network_.key) {
     auth::Entity self{.role = auth::Role::rank, .name = std::to_string(group_.self().first_rank)};
-    options.keyring = std::make_shared<auth::Keyring>(*network_.key, std::move(self));
+    options.keyring = auth::Keyring::from_root(*network_.key, std::move(self));
   }
   transport_ = std::make_unique<net::SystemTransport>(std::move(options));
   run_task(loop_, serve(until_ns));

@@ -77,7 +77,7 @@ Rendezvous::Rendezvous(Loop& loop, net::Transport& transport, RendezvousOptions 
       gate_(loop) {}
 
 Task<Result<Mesh>> Rendezvous::run() {
-  if (!transport_.has_key() && !is_loopback(options_.at.host)) {
+  if (transport_.keyring() == nullptr && !is_loopback(options_.at.host)) {
     Error error = fail(Errc::refused, "{} may be another machine, and this job has no key",
                        options_.at.text());
     error.hint =

@@ -1,4 +1,4 @@
-// Entities and keys for tests.
+// Entities, and the keys that follow from them, for the tests of all floors.
 #pragma once
 
 #include <memory>
@@ -21,9 +21,9 @@ inline Entity admin_entity(std::string name) {
 }
 
 // The keys of a holder of the root key; null without one.
-inline std::shared_ptr<const Keyring> root_keyring(const std::optional<Key>& root, Role role) {
+inline std::shared_ptr<Keyring> root_keyring(const std::optional<Key>& root, Role role) {
   if (!root) return nullptr;
-  return std::make_shared<Keyring>(*root, Entity{.role = role, .name = "test"});
+  return Keyring::from_root(*root, Entity{.role = role, .name = "test"});
 }
 
 // The text of a user's token.

@@ -50,7 +50,7 @@ inline std::vector<BrokenFrame> broken_frames() {
       {FrameFault::magic, Errc::corrupt, web, "not a frame of ff"},
       {FrameFault::head_crc, Errc::corrupt, bad_head, "a frame header does not match"},
       {FrameFault::version, Errc::newer_format, frame_bytes(newer),
-       "protocol version 2 (this is 1)"},
+       "protocol version 3 (this is 2)"},
       {FrameFault::kind, Errc::corrupt, frame_bytes(unknown), "a frame of unknown kind 13"},
       {FrameFault::oversized, Errc::corrupt, patched_call(kMessageLenAt, kMessageMax + 1),
        "a message of 1048577 bytes (the limit is 1048576)"},

@@ -85,7 +85,7 @@ TEST(ClientTest, AGoodbyeThatHasArrivedIsReadBeforeTheNextCall) {
   const auto at = server->listen({"127.0.0.1", 0, ""});
   ASSERT_TRUE(at.ok());
   ClientContext context{loop, transport, grants, metrics, rng, self};
-  Client client(context, *at, auth::Service{auth::Role::admin, {}});
+  Client client(context, *at, auth::Service{auth::Role::rank, {}});
   for (int round = 0; round < 3; round++) {
     const int64_t deadline_ns = loop.now_ns() + 60 * kSecond;
     const auto reply = run_task(loop, call_method(client, kPing, wire::PingRequest(), deadline_ns));

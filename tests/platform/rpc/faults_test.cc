@@ -67,7 +67,7 @@ class TcpClient {
   TcpClient(TcpWorld& of, const std::string& name, const net::Address& to)
       : world(of),
         context{of.loop, of.transport, grants, metrics, of.rng, TcpWorld::identity(name)},
-        client(context, to, auth::Service{auth::Role::admin, {}}) {}
+        client(context, to, auth::Service{auth::Role::rank, {}}) {}
   ~TcpClient() { run_task(world.loop, client.close()); }
 
   Result<wire::PingReply> ping(wire::PingRequest request = {}, int64_t within_ns = 60 * kSecond) {
@@ -258,7 +258,7 @@ std::vector<Refusal> refusals() {
          return bad.ping();
        },
        Errc::refused,
-       {"refuses: bad at 127.0.0.1:", "protocol version 0 (ff of old)", "ff test here uses 1",
+       {"refuses: bad at 127.0.0.1:", "protocol version 0 (ff of old)", "ff test here uses 2",
         "the other side is older"},
        "ff_rpc_refused_total{code=\"refused\"}",
        "ff_rpc_connects_total{code=\"refused\"}"},

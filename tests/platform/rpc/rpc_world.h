@@ -70,7 +70,7 @@ class TestClient {
         grants(senders_max),
         transport(of.net.transport(node, std::move(self))),
         context{of.loop, *transport, grants, of.client_metrics, of.rng, RpcWorld::identity(node)},
-        client(context, {"s", 7000, ""}, auth::Service{auth::Role::admin, {}}) {}
+        client(context, {"s", 7000, ""}, auth::Service{auth::Role::rank, {}}) {}
   ~TestClient() { run_task(world.loop, client.close()); }
 
   int64_t in(int64_t ns) { return world.loop.now_ns() + ns; }
@@ -164,8 +164,8 @@ class SlowPing {
 Task<Result<std::unique_ptr<net::Connection>>> inline raw_connection(RpcWorld& world,
                                                                      net::Transport& transport) {
   net::Address address{"s", 7000, ""};
-  co_return co_await transport.connect(world.loop, std::move(address),
-                                       auth::Service{auth::Role::admin, {}});
+  auth::Service service{auth::Role::rank, {}};
+  co_return co_await transport.connect(world.loop, std::move(address), std::move(service));
 }
 
 }  // namespace ff::rpc

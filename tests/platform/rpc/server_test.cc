@@ -104,7 +104,7 @@ class FlakyTransport final : public net::Transport {
                                                          auth::Service service) override {
     return inner_.connect(loop, std::move(to), std::move(service));
   }
-  bool has_key() const override { return inner_.has_key(); }
+  auth::Keyring* keyring() const override { return inner_.keyring(); }
   Result<std::unique_ptr<net::Listener>> listen(Loop& loop, const net::Address& at) override {
     FF_TRY(auto inner, inner_.listen(loop, at));
     return std::unique_ptr<net::Listener>(

@@ -69,7 +69,7 @@ auth::Key key_of(uint8_t byte) {
 }
 
 net::TransportOptions transport_with(const auth::Key& key) {
-  return {.mode = net::NetMode::tcp, .keyring = auth::root_keyring(key, auth::Role::admin)};
+  return {.mode = net::NetMode::tcp, .keyring = auth::root_keyring(key, auth::Role::rank)};
 }
 
 class ServerThread {
@@ -121,7 +121,7 @@ class ClientThread {
         context_{thread_.loop, transport_,
                  grants_,      metrics,
                  rng_,         {.name = fmt::format("client{}", number), .software = "ff test"}},
-        client_(std::in_place, context_, to, auth::Service{auth::Role::admin, {}}) {}
+        client_(std::in_place, context_, to, auth::Service{auth::Role::rank, {}}) {}
   ~ClientThread() {
     thread_.run<bool>([this] { return close(); });
   }

@@ -54,7 +54,7 @@ class TestNode {
     }
     return node;
   }
-  static std::shared_ptr<const auth::Keyring> keyring_of(const std::optional<auth::Key>& root) {
+  static std::shared_ptr<auth::Keyring> keyring_of(const std::optional<auth::Key>& root) {
     if (!root) return nullptr;
     return std::make_shared<auth::Keyring>(
         *root, auth::Entity{.role = auth::Role::storage, .name = "heartbeat"});
