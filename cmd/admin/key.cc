@@ -81,7 +81,8 @@ Result<void> run_create(Session& session, const AdminOptions& admin, const KeyOp
     data["key_file"] = *options.file;
   } else {
     data["text"] = reply->text();
-    session.out.line("{}", std::string_view(reply->text()).substr(0, reply->text().size() - 1));
+    const std::string_view whole = std::string_view(reply->text()).substr(0, reply->text().size() - 1);
+    for (const std::string_view line : split(whole, '\n')) session.out.line("{}", line);
   }
   session.out.data(std::move(data));
   return {};

@@ -74,7 +74,7 @@ Result<void> give_token(Session& session, UserCalls& calls, const UserOptions& o
     session.out.note("the token of user {} is in {}", options.uid, *options.token_file);
   } else {
     data["token"] = reply.token();
-    session.out.line("{}", reply.token());
+    for (const std::string_view line : split(reply.token(), '\n')) session.out.line("{}", line);
   }
   session.out.data(std::move(data));
   return {};

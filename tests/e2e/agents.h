@@ -81,7 +81,8 @@ class AgentsTest : public testing::Test {
         scheduler::SchedulerService::Options{
             .timeouts = timeouts_,
             .name_of = [](uint32_t uid) { return fmt::to_string(uid); },
-            .check_token = check_token_});
+            .check_token = check_token_,
+            .keyring = transport_->keyring()});
     server_ = std::make_unique<rpc::Server>(loop_, *transport_, *router_, metrics_, identity());
     const auto listening = server_->listen({.host = "127.0.0.1", .port = port_, .unix_path = {}});
     ASSERT_TRUE(listening.ok()) << listening.error().message;

@@ -482,12 +482,15 @@ class AgentLogsTest : public AgentsTest {
     });
     return found;
   }
-  Result<wire::LogReply> ask(std::shared_ptr<auth::Keyring> keyring,
-                             wire::LogRequest request) {
+  Result<wire::LogReply> ask(auth::Entity self, wire::LogRequest request) {
+    const auth::Entity agent{.role = auth::Role::agent, .name = "n0"};
+    const int64_t expires_s = loop_.clock().wall_ns() / kSecond + auth::kTicketSeconds;
+    auto keyring = std::make_shared<auth::Keyring>(self);
+    keyring->add_ticket(agent, auth::make_ticket(*key_, agent, self, expires_s), expires_s);
     net::SystemTransport transport({.mode = net::NetMode::tcp, .keyring = std::move(keyring)});
     rpc::ClientContext context{loop_, transport, grants_, metrics_, rng_, identity()};
     rpc::Client client(context, net::parse_address(agent_address()).value(),
-                       auth::Service{auth::Role::agent, {}});
+                       auth::Service{auth::Role::agent, "n0"});
     auto reply = run_task(loop_, rpc::call_method(client, scheduler::kLog, std::move(request),
                                                   loop_.now_ns() + 10 * kSecond));
     run_task(loop_, client.close());
@@ -495,11 +498,11 @@ class AgentLogsTest : public AgentsTest {
     return reply;
   }
   Result<wire::LogReply> log(wire::LogRequest request) {
-    return ask(auth::root_keyring(key_, auth::Role::admin), std::move(request));
+    return ask(auth::admin_entity("test"), std::move(request));
   }
   Result<wire::LogReply> log_as(uint32_t uid, wire::LogRequest request) {
     const auth::TokenId user{.uid = uid, .serial = 1};
-    return ask(std::make_shared<auth::Keyring>(*key_, auth::user_entity(user)), std::move(request));
+    return ask(auth::user_entity(user), std::move(request));
   }
 };
 

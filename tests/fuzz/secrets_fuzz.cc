@@ -2,6 +2,7 @@
 // from, and what was not signed gives nobody anything.
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,15 +29,38 @@ void check_keys(std::string_view text) {
   if (!keyring) FF_CHECK(keyring.error().code == Errc::corrupt);
 }
 
+// A keyring whose capabilities are signed with this key.
+auth::Keyring& keyring_of(const auth::Key& key) {
+  static std::map<auth::Key, auth::Keyring> all;
+  auth::Keyring& keyring =
+      all.try_emplace(key, auth::Entity{.role = auth::Role::storage, .name = "3"}).first->second;
+  keyring.set_capability_keys({{1, key}});
+  return keyring;
+}
+
+std::string capability(uint64_t inode, uint32_t rights, int64_t expires_ns) {
+  return chain::sign_capability({}, {.inode = inode,
+                                     .rights = rights,
+                                     .expires_ns = expires_ns,
+                                     .entity = "user/u1000",
+                                     .serial = 7,
+                                     .uid = 1000});
+}
+
 void check_capability(std::string_view bytes) {
+  const auth::Entity holder = auth::user_entity({1000, 7});
+  const auth::Keyring& other_keys = keyring_of(kKey);
+  const auth::Keyring& keys = keyring_of({});
   for (const uint32_t right : {chain::kRightRead, chain::kRightWrite}) {
-    const auto checked = chain::check_capability(kKey, bytes, kInode, right, kNow);
+    const auto checked = chain::check_capability(other_keys, bytes, holder, kInode, right, kNow);
     FF_CHECK(!checked && checked.error().code == Errc::refused);
     FF_CHECK(!chain::is_capability_expired(checked.error()));  // not before the mac is right
     // With the key that does sign, nothing but the bits that it signed may change the answer.
-    const auto other = chain::check_capability(auth::Key{}, bytes, kInode, right, kNow);
+    const auto other = chain::check_capability(keys, bytes, holder, kInode, right, kNow);
     if (!other) FF_CHECK(other.error().code == Errc::refused);
-    if (other) FF_CHECK(!chain::check_capability(auth::Key{}, bytes, kInode + 1, right, kNow));
+    if (!other) continue;
+    FF_CHECK(!chain::check_capability(keys, bytes, holder, kInode + 1, right, kNow));
+    FF_CHECK(!chain::check_capability(keys, bytes, auth::user_entity({1001, 7}), kInode, right, kNow));
   }
 }
 
@@ -61,7 +85,7 @@ std::vector<std::string> fuzz_seeds() {
   return {auth::token_text({}, {1000, 7}),
           auth::format_identity(mount),
           auth::make_key_text({}, {.role = auth::Role::storage, .name = "3"}),
-          chain::sign_capability({}, {kInode, chain::kRightRead | chain::kRightWrite, kForever}),
-          chain::sign_capability({}, {kInode, chain::kRightRead, kNow}),
-          chain::sign_capability({}, {UINT64_MAX, UINT32_MAX, -1})};
+          capability(kInode, chain::kRightRead | chain::kRightWrite, kForever),
+          capability(kInode, chain::kRightRead, kNow),
+          capability(UINT64_MAX, UINT32_MAX, -1)};
 }

@@ -35,9 +35,9 @@ constexpr int kWithoutNodes = 0, kWithNodes = 1;
 // Hexadecimal, so that keys sort by id.
 std::string task_key(uint64_t id) { return fmt::format("{}{:016x}", kTasks, id); }
 
-constexpr auth::Roles kAgents = {auth::Role::agent, auth::Role::admin};
+constexpr auth::Roles kAgents = {auth::Role::agent, auth::Role::admin, auth::Role::scheduler};
 // Mounts may not start tasks: they act for users of their machine only.
-constexpr auth::Roles kTaskOwners = {auth::Role::admin, auth::Role::user};
+constexpr auth::Roles kTaskOwners = {auth::Role::admin, auth::Role::scheduler, auth::Role::user};
 
 }  // namespace
 

@@ -233,13 +233,13 @@ std::optional<Service> parse_service(std::string_view text) {
   const size_t slash = text.find('/');
   const auto role = parse_role(text.substr(0, slash));
   if (!role) return std::nullopt;
-  const bool of_node = *role == Role::storage || *role == Role::agent;
-  if (slash == std::string_view::npos) {
-    if (*role == Role::mount || *role == Role::user) return std::nullopt;
-    return Service{*role, {}};
+  if (*role == Role::storage || *role == Role::agent) {
+    if (slash == std::string_view::npos || !valid_name(text.substr(slash + 1))) return std::nullopt;
+    return Service{*role, std::string(text.substr(slash + 1))};
   }
-  if (!of_node || !valid_name(text.substr(slash + 1))) return std::nullopt;
-  return Service{*role, std::string(text.substr(slash + 1))};
+  const bool one = *role == Role::meta || *role == Role::scheduler || *role == Role::rank;
+  if (!one || slash != std::string_view::npos) return std::nullopt;
+  return Service{*role, {}};
 }
 
 Key hkdf_sha256(const Key& key, std::string_view info) {

@@ -58,8 +58,9 @@ class Roles {
   uint32_t bits_ = 0;
 };
 
-// May call every method of every server. Managers are among them because they hold the root key.
-constexpr Roles kOperators = {Role::admin, Role::meta};
+// May call every method of every server. Managers and schedulers are among them because they hold
+// the root key.
+constexpr Roles kOperators = {Role::admin, Role::meta, Role::scheduler};
 // Read and write files.
 constexpr Roles kFileClients = {Role::admin, Role::meta, Role::mount, Role::user};
 

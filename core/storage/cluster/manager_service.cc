@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kLeasePollNs = kSecond / 2;
 constexpr int64_t kUtilizationSaveNs = 5 * kSecond;  // interval of saving the disk utilization
 
-constexpr auth::Roles kNodes = {auth::Role::storage, auth::Role::admin};
+constexpr auth::Roles kNodeDaemons = {auth::Role::storage, auth::Role::admin};
 constexpr auth::Roles kClients = {auth::Role::admin,   auth::Role::meta, auth::Role::mount,
                                   auth::Role::storage, auth::Role::user, auth::Role::scheduler};
 
@@ -40,10 +40,10 @@ Result<void> check_identity(const NodeInfo& known, const auth::Entity& daemon) {
 
 ManagerService::ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router)
     : store_(engine), loop_(loop), rng_(rng), token_(rng.next()), gate_(loop) {
-  rpc::add_method(router, kHeartbeat, *this, &ManagerService::heartbeat, kNodes);
+  rpc::add_method(router, kHeartbeat, *this, &ManagerService::heartbeat, kNodeDaemons);
   rpc::add_method(router, kRouting, *this, &ManagerService::routing, kClients);
   rpc::add_method(router, kTickets, *this, &ManagerService::tickets, kClients);
-  rpc::add_method(router, kOffer, *this, &ManagerService::offer, kNodes);
+  rpc::add_method(router, kOffer, *this, &ManagerService::offer, kNodeDaemons);
   rpc::add_method(router, kAdopt, *this, &ManagerService::adopt);
   rpc::add_method(router, kInit, *this, &ManagerService::init);
   rpc::add_method(router, kStatus, *this, &ManagerService::status);

@@ -45,7 +45,6 @@ class NodeReconcilerTest : public testing::Test {
             .tasks = dir_ / "tasks",
             .shim = {"/no/such/program"},
             .cgroup = "",
-            .key = {},
             .uid = ::geteuid(),
             .keep_logs_ns = 3600 * kSecond};
   }

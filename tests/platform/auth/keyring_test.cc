@@ -25,7 +25,7 @@ Key root_key() {
 }
 
 Entity entity(Role role, std::string name) {
-  return {.role = role, .name = std::move(name), .serial = 5};
+  return {.role = role, .name = std::move(name), .serial = 5, .generation = 1};
 }
 
 TEST(KeyringTest, AServerDerivesTheKeyThatItsClientHolds) {
@@ -33,31 +33,66 @@ TEST(KeyringTest, AServerDerivesTheKeyThatItsClientHolds) {
   ASSERT_TRUE(mount.ok()) << mount.error().message;
   const auto shown = (*mount)->credential(kMeta);
   ASSERT_TRUE(shown.has_value());
-  const Keyring manager(root_key(), entity(Role::meta, "m1"));
-  EXPECT_EQ(manager.key_of(*parse_identity(shown->identity)).value(), shown->key);
+  const auto manager = Keyring::from_root(root_key(), entity(Role::meta, "m1"));
+  EXPECT_EQ(manager->key_of(*parse_identity(shown->identity)).value(), shown->key);
   // Another identity has another key.
   Entity other = (*mount)->self();
   other.name = "host8";
-  EXPECT_NE(manager.key_of(other).value(), shown->key);
+  EXPECT_NE(manager->key_of(other).value(), shown->key);
 }
 
 TEST(KeyringTest, AMountHasNoKeyForAStorageNodeUntilAManagerMakesOne) {
   const auto mount = parse_key_text(make_key_text(root_key(), entity(Role::mount, "host7")));
   ASSERT_TRUE(mount.ok());
-  EXPECT_FALSE((*mount)->credential(kNode3).has_value());
-  EXPECT_FALSE((*mount)->credential({Role::scheduler, {}}).has_value());
-  Entity ticket = (*mount)->self();
-  ticket.expires_s = 1000;
-  (*mount)->add(kNode3, make_credential(root_key(), kNode3, ticket));
-  const auto shown = (*mount)->credential(kNode3);
+  Keyring& keys = **mount;
+  EXPECT_FALSE(keys.credential(kNode3).has_value());
+  EXPECT_FALSE(keys.credential({Role::scheduler, {}}).has_value());
+  const Entity node = entity(Role::storage, "3");
+  EXPECT_TRUE(keys.needs_ticket(node, 1000));
+  keys.add_ticket(node, make_ticket(root_key(), node, keys.self(), 1000 + kTicketSeconds),
+                  1000 + kTicketSeconds);
+  const auto shown = keys.credential(kNode3);
   ASSERT_TRUE(shown.has_value());
+  EXPECT_EQ(parse_identity(shown->identity)->expires_s, 1000 + kTicketSeconds);
 
-  const auto node = parse_key_text(make_key_text(root_key(), entity(Role::storage, "3")));
-  ASSERT_TRUE(node.ok()) << node.error().message;
-  EXPECT_EQ((*node)->service(), kNode3);
-  EXPECT_EQ((*node)->key_of(ticket).value(), shown->key);
+  const auto server = parse_key_text(make_key_text(root_key(), node));
+  ASSERT_TRUE(server.ok()) << server.error().message;
+  EXPECT_EQ((*server)->service(), kNode3);
+  EXPECT_EQ((*server)->key_of(*parse_identity(shown->identity)).value(), shown->key);
   const auto other = parse_key_text(make_key_text(root_key(), entity(Role::storage, "4")));
-  EXPECT_NE((*other)->key_of(ticket).value(), shown->key);
+  EXPECT_NE((*other)->key_of(*parse_identity(shown->identity)).value(), shown->key);
+}
+
+TEST(KeyringTest, TicketsAreRenewedInTheirSecondHalfAndForEveryNewKeyOfTheNode) {
+  Keyring keys(entity(Role::mount, "host7"));
+  const Entity node = entity(Role::storage, "3");
+  keys.add_ticket(node, make_ticket(root_key(), node, keys.self(), kTicketSeconds), kTicketSeconds);
+  EXPECT_FALSE(keys.needs_ticket(node, 0));
+  EXPECT_FALSE(keys.needs_ticket(node, kTicketSeconds / 2 - 1));
+  EXPECT_TRUE(keys.needs_ticket(node, kTicketSeconds / 2));
+  Entity replaced = node;
+  replaced.serial++;
+  EXPECT_TRUE(keys.needs_ticket(replaced, 0));
+}
+
+TEST(KeyringTest, ATicketEndsNotAfterTheKeyItself) {
+  Entity client = entity(Role::mount, "host7");
+  client.expires_s = 500;
+  const auto early = make_ticket(root_key(), entity(Role::storage, "3"), client, 1000);
+  EXPECT_EQ(parse_identity(early.identity)->expires_s, 500);
+  const auto late = make_ticket(root_key(), entity(Role::storage, "3"), client, 400);
+  EXPECT_EQ(parse_identity(late.identity)->expires_s, 400);
+}
+
+TEST(KeyringTest, AManagerMakesItsOwnTickets) {
+  const auto manager = Keyring::from_root(root_key(), entity(Role::meta, "m1"));
+  const Entity node = entity(Role::storage, "3");
+  EXPECT_FALSE(manager->credential(kNode3).has_value());
+  EXPECT_FALSE(manager->needs_ticket(node, 1000));
+  const auto shown = manager->credential(kNode3);
+  ASSERT_TRUE(shown.has_value());
+  const auto server = Keyring::from_root(root_key(), node);
+  EXPECT_EQ(server->key_of(*parse_identity(shown->identity)).value(), shown->key);
 }
 
 // What a thief of one node's file can do with it.
@@ -66,24 +101,31 @@ TEST(KeyringTest, AStorageNodeCannotPlayAManagerOrAnotherNode) {
   ASSERT_TRUE(node.ok());
   EXPECT_FALSE((*node)->root().has_value());
   const Entity admin = entity(Role::admin, "root");
-  const Keyring manager(root_key(), entity(Role::meta, "m1"));
-  EXPECT_NE((*node)->key_of(admin).value(), manager.key_of(admin).value());
+  const auto manager = Keyring::from_root(root_key(), entity(Role::meta, "m1"));
+  EXPECT_NE((*node)->key_of(admin).value(), manager->key_of(admin).value());
   EXPECT_FALSE((*node)->credential(kNode3).has_value());
+  EXPECT_FALSE((*node)->capability_key(1).has_value());
 }
 
-TEST(KeyringTest, OnlyGenerationsThatItHasAreServed) {
-  const auto node = parse_key_text(make_key_text(root_key(), entity(Role::storage, "3")));
-  ASSERT_TRUE(node.ok());
-  Entity client = entity(Role::mount, "host7");
-  client.generation = 2;
-  const auto refused = (*node)->key_of(client);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, Errc::refused);
-  EXPECT_NE(refused.error().message.find("generation 2"), std::string::npos);
-  (*node)->add_server_key(kNode3, 2, server_key(root_key(), kNode3, 2));
-  EXPECT_TRUE((*node)->key_of(client).ok());
-  client.generation = 1;
-  EXPECT_TRUE((*node)->key_of(client).ok());
+TEST(KeyringTest, OnlyManagersSchedulersAndRanksKeepTheRootKey) {
+  for (const Role role : {Role::meta, Role::scheduler, Role::rank}) {
+    EXPECT_TRUE(Keyring::from_root(root_key(), entity(role, "a"))->root().has_value());
+  }
+  for (const Role role : {Role::admin, Role::storage, Role::mount, Role::agent}) {
+    const auto keys = Keyring::from_root(root_key(), entity(role, "a"));
+    EXPECT_FALSE(keys->root().has_value());
+    EXPECT_EQ(keys->self().full_name(), entity(role, "a").full_name());
+  }
+}
+
+TEST(KeyringTest, CapabilityKeysAreThoseOfTheManager) {
+  const auto manager = Keyring::from_root(root_key(), entity(Role::meta, "m1"));
+  ASSERT_TRUE(manager->capability_key(3).has_value());
+  EXPECT_NE(manager->capability_key(3), manager->capability_key(4));
+  const auto node = Keyring::from_root(root_key(), entity(Role::storage, "3"));
+  node->set_capability_keys({{3, *manager->capability_key(3)}});
+  EXPECT_EQ(node->capability_key(3), manager->capability_key(3));
+  EXPECT_FALSE(node->capability_key(4).has_value());
 }
 
 TEST(KeyringTest, ClientsServeNobody) {
@@ -102,8 +144,8 @@ TEST(KeyringTest, OtherTextsAreRefusedAndNotShown) {
   for (const std::string& bad :
        {std::string(), whole + "\n\n", whole + "\nmeta", first + "\n" + key,
         first + "\nmeta " + key + "a", first + "\nstorage " + key,
-        first + "\nserver storage/4 1 " + key, first + "\nserver storage/3 0 " + key,
-        first + "\nserver storage/3 x " + key, first + "\nserver meta 1 " + key,
+        first + "\nserver storage/3 " + key, first + "\nserver",
+        first + "\nserver " + key + "a", "ff2 mount/a serial=1 generation=1\nserver " + key,
         key + "\n" + first}) {
     const auto parsed = parse_key_text(bad);
     ASSERT_FALSE(parsed.ok()) << bad;
@@ -135,8 +177,9 @@ TEST_F(KeyringFileTest, BothKindsAreRead) {
   const auto root = read(hex(root_key()) + '\n', 0600);
   ASSERT_TRUE(root.ok()) << root.error().message;
   EXPECT_EQ((*root)->self().full_name(), "admin/root");
-  EXPECT_EQ((*root)->root(), root_key());
-  EXPECT_TRUE((*root)->credential(kNode3).has_value());
+  EXPECT_FALSE((*root)->root().has_value()) << "an operator derives its own keys";
+  EXPECT_TRUE((*root)->credential(kMeta).has_value());
+  EXPECT_TRUE((*root)->text().ends_with("a.key)"));
   const auto mount = read(make_key_text(root_key(), entity(Role::mount, "host7")), 0600);
   ASSERT_TRUE(mount.ok()) << mount.error().message;
   EXPECT_EQ((*mount)->self().full_name(), "mount/host7");

@@ -21,9 +21,10 @@ inline Entity admin_entity(std::string name) {
 }
 
 // The keys of a holder of the root key; null without one.
-inline std::shared_ptr<Keyring> root_keyring(const std::optional<Key>& root, Role role) {
+inline std::shared_ptr<Keyring> root_keyring(const std::optional<Key>& root, Role role,
+                                             std::string name = "test") {
   if (!root) return nullptr;
-  return Keyring::from_root(*root, Entity{.role = role, .name = "test"});
+  return Keyring::from_root(*root, Entity{.role = role, .name = std::move(name)});
 }
 
 // The text of a user's token.

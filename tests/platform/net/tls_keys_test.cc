@@ -29,7 +29,7 @@ class TlsKeys : public testing::Test {
  protected:
   std::shared_ptr<const TlsContext> manager(int root = 1) {
     const Entity self{.role = Role::meta, .name = "m1"};
-    return TlsContext::make(std::make_shared<Keyring>(key_of(root), self));
+    return TlsContext::make(Keyring::from_root(key_of(root), self));
   }
   std::shared_ptr<const TlsContext> mount(int root = 1) {
     const Entity self{.role = Role::mount, .name = "host7", .serial = 5};
@@ -125,14 +125,23 @@ TEST_F(TlsKeys, AStorageNodeCannotPlayAManager) {
                  "but not its key");
 }
 
-TEST_F(TlsKeys, AGenerationThatTheServerLacksIsNamed) {
+TEST_F(TlsKeys, ATicketIsGoodForItsNodeAlone) {
   const Entity self{.role = Role::storage, .name = "3", .serial = 1};
-  const auto node = auth::parse_key_text(auth::make_key_text(key_of(1), self)).value();
-  const Entity client{.role = Role::mount, .name = "host7", .generation = 9};
-  const auto keys = std::make_shared<Keyring>(key_of(1), client);
+  const auto node = TlsContext::make(Keyring::from_root(key_of(1), self));
+  const Entity client{.role = Role::mount, .name = "host7"};
+  const auto keys = std::make_shared<Keyring>(client);
+  keys->add_ticket(self, auth::make_ticket(key_of(1), self, client, 1000), 1000);
   const TlsServer expected{.host = {}, .service = {Role::storage, "3"}};
-  expect_refused(hands(TlsContext::make(keys), TlsContext::make(node), expected),
-                 "does not know the key", "has a key of generation 9");
+  const TlsEnds ends = hands(TlsContext::make(keys), node, expected);
+  ASSERT_TRUE(ends.server->ok()) << ends.server->error().message;
+  EXPECT_EQ((**ends.server)->client()->expires_s, 1000);
+  // The same node with another key, and another node.
+  for (const Entity& other : {Entity{.role = Role::storage, .name = "3", .serial = 2},
+                              Entity{.role = Role::storage, .name = "4", .serial = 1}}) {
+    const auto stranger = TlsContext::make(Keyring::from_root(key_of(1), other));
+    expect_refused(hands(TlsContext::make(keys), stranger, expected), "does not accept the key",
+                   "but not its key");
+  }
 }
 
 // Peers with certificates and peers with keys do not understand each other.

@@ -32,7 +32,7 @@ class SessionTest : public testing::Test {
     router_.add(kMethod, "test.method", std::move(handler));
     methods_.emplace(router_, metrics_);
     script_.emplace(std::move(bulk));
-    connection_.emplace(std::move(script_->connection), peer_, *methods_, limits);
+    connection_.emplace(std::move(script_->connection), peer_, *methods_, limits, &keyring_);
     gate_.emplace(script_->loop);
     gate_->spawn(run());
   }
@@ -81,7 +81,12 @@ class SessionTest : public testing::Test {
   }
   uint64_t counted(std::string_view code) { return answered_calls(metrics_, "test.method", code); }
 
-  Peer peer_{.name = "client", .software = "ff x", .address = "script", .has_key = true};
+  Peer peer_{.name = "client",
+             .software = "ff x",
+             .address = "script",
+             .has_key = true,
+             .entity = auth::admin_entity("ann")};
+  auth::Keyring keyring_{{.role = auth::Role::meta, .name = "m1"}};
   Metrics metrics_;
   Router router_;
   std::optional<ServerMethods> methods_;
@@ -322,7 +327,7 @@ TEST_F(SessionTest, UnknownMethodsAreRefusedAndShareOneSeries) {
 TEST_F(SessionTest, UsersCallWhatIsForUsersAlone) {
   constexpr uint32_t kForUsers = 8;
   peer_.entity = auth::user_entity({1000, 7});
-  router_.add(kForUsers, "test.for_users", echo, MethodAccess::users);
+  router_.add(kForUsers, "test.for_users", echo, auth::kFileClients);
   open([](ServerCall&, std::string) -> Answer {
     ADD_FAILURE() << "it was called";
     co_return std::string();
@@ -334,10 +339,68 @@ TEST_F(SessionTest, UsersCallWhatIsForUsersAlone) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::refused);
   EXPECT_EQ(refused.error().message,
-            "test.method is not for users: client at script came as user 1000");
-  EXPECT_NE(refused.error().hint.find("--key"), std::string::npos);
+            "test.method is not for the role 'user': client at script came as user/u1000");
+  EXPECT_NE(refused.error().hint.find("ff admin key create"), std::string::npos);
   EXPECT_EQ(counted("refused"), 1u);
   EXPECT_FALSE(connection_->connection().failed());
+}
+
+TEST_F(SessionTest, EveryRoleCallsItsOwnMethodsAlone) {
+  const std::vector<auth::Role> all = {auth::Role::admin, auth::Role::meta,      auth::Role::storage,
+                                       auth::Role::mount, auth::Role::scheduler, auth::Role::agent,
+                                       auth::Role::user,  auth::Role::rank};
+  for (const auth::Role mine : all) {
+    peer_.entity = auth::Entity{.role = mine, .name = "a", .uids = {{1, 1}}};
+    Router router;
+    for (const auth::Role role : all) {
+      router.add(static_cast<uint32_t>(role), auth::role_name(role), echo, auth::Roles{role});
+    }
+    ServerMethods methods(router, metrics_);
+    Scripted script;
+    ServerConnection connection(std::move(script.connection), peer_, methods, {});
+    Gate gate(script.loop);
+    gate.spawn(connection.run());
+    for (const auth::Role role : all) {
+      script.stream->feed({.kind = FrameKind::call, .call = 1, .method = static_cast<uint32_t>(role)},
+                          "");
+      script.settle();
+      const auto sent = script.sent();
+      ASSERT_EQ(sent.size(), 1u);
+      EXPECT_EQ((sent[0].head.flags & kFlagError) == 0, role == mine) << auth::role_name(role);
+    }
+    connection.stop(fail(Errc::unreachable, "the test is over"));
+    run_task(script.loop, gate.wait_empty());
+  }
+}
+
+TEST_F(SessionTest, ARevokedKeyEndsOnAnOpenConnection) {
+  peer_.entity->serial = 7;
+  open(echo);
+  call(1);
+  EXPECT_TRUE(answer().ok());
+  auth::Revocations list{.version = 1};
+  list.serials["admin/ann"] = 7;
+  keyring_.set_revocations(list);
+  call(2);
+  const auto sent = script_->sent();
+  ASSERT_EQ(sent.size(), 2u);  // the refusal, and a goaway
+  EXPECT_TRUE((sent[0].head.flags & kFlagError) != 0);
+  EXPECT_EQ(sent[1].head.kind, FrameKind::goaway);
+  EXPECT_EQ(counted("refused"), 1u);
+}
+
+TEST_F(SessionTest, AKeyExpiresOnAnOpenConnection) {
+  script_.emplace(nullptr);
+  peer_.entity->expires_s = script_->loop.clock().wall_ns() / kSecond + 5;
+  open(echo);
+  call(1);
+  EXPECT_TRUE(answer().ok());
+  script_->world.run_for(6 * kSecond);
+  (void)script_->sent();  // pings
+  call(2);
+  const auto sent = script_->sent();
+  ASSERT_GE(sent.size(), 1u);
+  EXPECT_TRUE((sent[0].head.flags & kFlagError) != 0);
 }
 
 TEST_F(SessionTest, WhoHasProvenNothingIsNotTrusted) {
@@ -363,7 +426,7 @@ TEST(RouterTest, HasOneHandlerANumber) {
   EXPECT_EQ(router.find(2), nullptr);
   ASSERT_NE(router.find(1), nullptr);
   EXPECT_EQ(router.find(1)->name, "first");
-  EXPECT_EQ(router.find(1)->access, MethodAccess::trusted);
+  EXPECT_EQ(router.find(1)->roles, auth::kOperators);
   EXPECT_DEATH(router.add(1, "second", echo), "check failed");
 }
 

@@ -24,7 +24,7 @@ class CapabilityTest : public testing::Test {
  protected:
   std::string check_one(const std::string& bytes, uint64_t inode = kInode,
                         uint32_t right = kRightRead, int64_t now_ns = kNow - 1) {
-    const auto checked = check_capability(key_, bytes, inode, right, now_ns);
+    const auto checked = check_capability(keyring_, bytes, holder_, inode, right, now_ns);
     if (checked) return "ok";
     EXPECT_EQ(checked.error().code, Errc::refused);
     EXPECT_EQ(is_capability_expired(checked.error()),
@@ -40,9 +40,23 @@ class CapabilityTest : public testing::Test {
     return check_one(capability.SerializeAsString());
   }
 
+  CapabilityTest() { keyring_.set_capability_keys({{1, key_}}); }
+  // A capability of the holder.
+  static Capability of(uint64_t inode, uint32_t rights, int64_t expires_ns) {
+    return {.inode = inode,
+            .rights = rights,
+            .expires_ns = expires_ns,
+            .entity = "user/u1000",
+            .serial = 7,
+            .uid = 1000,
+            .client = 5,
+            .session = 6};
+  }
+
   const auth::Key key_ = counted_key();
-  const std::string both_ = sign_capability(
-      key_, {.inode = kInode, .rights = kRightRead | kRightWrite, .expires_ns = kNow});
+  const auth::Entity holder_ = auth::user_entity({1000, 7});
+  auth::Keyring keyring_{{.role = auth::Role::storage, .name = "3"}};
+  const std::string both_ = sign_capability(key_, of(kInode, kRightRead | kRightWrite, kNow));
   const std::string no_mac_ = "the capability was not signed with the key of this cluster";
 };
 
@@ -54,7 +68,7 @@ TEST_F(CapabilityTest, TheMacIsThatOfTheFormula) {
   EXPECT_EQ(capability.rights(), 3u);
   EXPECT_EQ(capability.expires_ns(), kNow);
   EXPECT_EQ(hex(as_bytes(capability.mac())),
-            "a202f46be15b0d88a93e339a2167af8491c5425751c126410a7a4bf9c3277904");
+            "302a845e7d42e2c4e342604665ee69c2d5d6be0c9997bbb6cd3779af187cb447");
 }
 
 TEST_F(CapabilityTest, GivesItsRightsToItsFileForItsTime) {
@@ -66,13 +80,13 @@ TEST_F(CapabilityTest, GivesItsRightsToItsFileForItsTime) {
     const std::string said = check_one(both_, kInode, kRightRead, kNow + late_ns);
     EXPECT_NE(said.find("the capability has expired"), std::string::npos) << said;
   }
-  const std::string reads = sign_capability(key_, {kInode, kRightRead, kNow});
+  const std::string reads = sign_capability(key_, of(kInode, kRightRead, kNow));
   EXPECT_EQ(check_one(reads, kInode, kRightRead), "ok");
   EXPECT_NE(check_one(reads, kInode, kRightWrite).find("does not grant write"), std::string::npos);
-  const std::string writes = sign_capability(key_, {kInode, kRightWrite, kNow});
+  const std::string writes = sign_capability(key_, of(kInode, kRightWrite, kNow));
   EXPECT_EQ(check_one(writes, kInode, kRightWrite), "ok");
   EXPECT_NE(check_one(writes, kInode, kRightRead).find("does not grant read"), std::string::npos);
-  EXPECT_NE(check_one(sign_capability(key_, {kInode, 0, kNow})), "ok");
+  EXPECT_NE(check_one(sign_capability(key_, of(kInode, 0, kNow))), "ok");
 }
 
 TEST_F(CapabilityTest, ForgedOnesAreRefused) {
@@ -84,12 +98,42 @@ TEST_F(CapabilityTest, ForgedOnesAreRefused) {
   EXPECT_EQ(changed([](wire::Capability& it) { it.mutable_mac()->pop_back(); }), no_mac_);
   EXPECT_EQ(changed([](wire::Capability& it) { it.mutable_mac()->front() ^= 1; }), no_mac_);
   EXPECT_EQ(changed([](wire::Capability& it) { it.mutable_mac()->push_back('\0'); }), no_mac_);
-  EXPECT_EQ(check_one(sign_capability(auth::Key{}, {kInode, kRightRead, kNow})), no_mac_);
+  EXPECT_EQ(check_one(sign_capability(auth::Key{}, of(kInode, kRightRead, kNow))), no_mac_);
+  EXPECT_EQ(changed([](wire::Capability& it) { it.set_entity("user/u1001"); }), no_mac_);
+  EXPECT_EQ(changed([](wire::Capability& it) { it.set_serial(8); }), no_mac_);
+  EXPECT_EQ(changed([](wire::Capability& it) { it.set_uid(0); }), no_mac_);
+  EXPECT_EQ(changed([](wire::Capability& it) { it.set_client(6); }), no_mac_);
+  EXPECT_EQ(changed([](wire::Capability& it) { it.set_session(7); }), no_mac_);
+  EXPECT_EQ(changed([](wire::Capability& it) { it.set_generation(2); }),
+            "there is no key for capabilities of generation 2");
   // Keys of users cannot sign capabilities.
   const auth::Key user = auth::client_key(key_, auth::user_entity({1000, 7}));
-  EXPECT_EQ(check_one(sign_capability(user, {kInode, kRightRead, kNow})), no_mac_);
+  EXPECT_EQ(check_one(sign_capability(user, of(kInode, kRightRead, kNow))), no_mac_);
   EXPECT_NE(check_one("\xff\xff").find("malformed"), std::string::npos);
   EXPECT_NE(check_one("").find("requires a capability"), std::string::npos);
+}
+
+TEST_F(CapabilityTest, IsOfNoUseToAnybodyElse) {
+  const auto held_by = [&](auth::Entity holder) {
+    const auto checked = check_capability(keyring_, both_, holder, kInode, kRightRead, kNow - 1);
+    return checked ? std::string("ok") : checked.error().message;
+  };
+  EXPECT_EQ(held_by(holder_), "ok");
+  EXPECT_EQ(held_by(auth::user_entity({1001, 7})),
+            "the capability belongs to user/u1000, not to user/u1001");
+  EXPECT_NE(held_by(auth::user_entity({1000, 8})), "ok") << "a later key of the same user";
+  EXPECT_NE(held_by({.role = auth::Role::mount, .name = "u1000", .serial = 7}), "ok");
+}
+
+TEST_F(CapabilityTest, TwoGenerationsOfTheKeyAreValid) {
+  auth::Key next = key_;
+  next[0] = std::byte{9};
+  keyring_.set_capability_keys({{1, key_}, {2, next}});
+  EXPECT_EQ(check_one(both_), "ok");
+  Capability second = of(kInode, kRightRead, kNow);
+  second.generation = 2;
+  EXPECT_EQ(check_one(sign_capability(next, second)), "ok");
+  EXPECT_EQ(check_one(sign_capability(key_, second)), no_mac_);
 }
 
 // An untrusted client with a token, beside trusted clients.
@@ -101,7 +145,12 @@ class UserTest : public testing::Test {
   }
   std::string can(uint32_t rights, uint64_t inode = 1, int64_t for_ns = kSecond * 1000) {
     const int64_t now_ns = world_.sim.loop().clock().wall_ns();
-    return sign_capability(auth::Key{}, {inode, rights, now_ns + for_ns});
+    return sign_capability(auth::Key{}, {.inode = inode,
+                                         .rights = rights,
+                                         .expires_ns = now_ns + for_ns,
+                                         .entity = "user/u1000",
+                                         .serial = 7,
+                                         .uid = 1000});
   }
   // "" or the error message.
   std::string write(std::string capability, chunk::ChunkId id = {1, 0}) {
@@ -190,7 +239,7 @@ TEST_F(UserTest, DoesNothingWithoutOneThatIsGood) {
 
 TEST_F(UserTest, CannotDoWhatTargetsDo) {
   const auto address = net::parse_address("n1:7000").value();
-  rpc::Client node(context_, address, auth::Service{auth::Role::storage, {}});
+  rpc::Client node(context_, address, auth::Service{auth::Role::storage, "1"});
   const int64_t deadline_ns = world_.sim.now_ns() + 10 * kSecond;
   const auto refused = [&](auto method, auto request) {
     request.mutable_place()->set_chain(kChain);
@@ -199,7 +248,7 @@ TEST_F(UserTest, CannotDoWhatTargetsDo) {
     const auto reply = world_.run(rpc::call_method(node, method, request, deadline_ns));
     ASSERT_FALSE(reply.ok()) << method.name;
     EXPECT_EQ(reply.error().code, Errc::refused) << method.name;
-    expect_said(reply.error().message, fmt::format("{} is not for users", method.name));
+    expect_said(reply.error().message, fmt::format("{} is not for the role 'user'", method.name));
   };
   refused(kCommitted, wire::CommittedRequest());
   refused(kList, wire::ListRequest());

@@ -254,9 +254,11 @@ struct ChainWorld::Node::Live {
                   node.broken = true;
                   member.set_usable(id, false);
                 },
-                auth::Key{}},
+                transport->keyring()},
         replicas(router, context),
-        server(world.sim.loop(), *transport, router, metrics, world.identity(node.name)) {}
+        server(world.sim.loop(), *transport, router, metrics, world.identity(node.name)) {
+    transport->keyring()->set_capability_keys({{1, auth::Key{}}});
+  }
 
   rpc::GrantScheduler grants;
   Metrics metrics;

@@ -56,7 +56,7 @@ class TestNode {
   }
   static std::shared_ptr<auth::Keyring> keyring_of(const std::optional<auth::Key>& root) {
     if (!root) return nullptr;
-    return std::make_shared<auth::Keyring>(
+    return auth::Keyring::from_root(
         *root, auth::Entity{.role = auth::Role::storage, .name = "heartbeat"});
   }
   static std::vector<net::Address> addresses(const std::string& list) {
