@@ -64,7 +64,7 @@ class PlayedNode {
   static net::TransportOptions options(const auth::Key& key) {
     net::TransportOptions made;
     made.mode = net::NetMode::tcp;
-    made.keyring = auth::root_keyring(key, auth::Role::agent);
+    made.keyring = auth::root_keyring(key, auth::Role::agent, "n1");
     return made;
   }
 
@@ -74,11 +74,9 @@ class PlayedNode {
     for (;;) {
       scheduler::wire::SyncRequest request;
       auto& node = *request.mutable_node();
-      node.set_name(
-          "n\x1b"
-          "1");
+      node.set_name("n1");
       node.set_group("default");
-      node.set_zone("a");
+      node.set_zone("a\x1b");
       node.set_leaf("l1");
       node.add_marks("disk=nvme");
       node.set_address("127.0.0.1");
@@ -210,7 +208,7 @@ TEST_F(ScheduleLogs, RunEndsAsTheTaskDoes) {
   EXPECT_EQ(test::run(ann({"logs", "1", "--attempt", "2"})).exit, 1);
 
   const auto nodes = test::run(ann({"nodes"}));
-  EXPECT_NE(nodes.out.find("n\\x1b1\tdefault\ta\tl1\t\t"), std::string::npos) << nodes.out;
+  EXPECT_NE(nodes.out.find("n1\tdefault\ta\\x1b\tl1\t\t"), std::string::npos) << nodes.out;
   EXPECT_NE(nodes.out.find("disk=nvme\tnever\tfree\n"), std::string::npos) << nodes.out;
   const auto tried = test::run(ann({"show", "1"}));
   EXPECT_NE(tried.out.find("rank 0, exit 7"), std::string::npos) << tried.out;

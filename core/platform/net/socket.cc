@@ -115,10 +115,10 @@ Task<Result<std::optional<std::byte>>> SocketStream::peek() {
   }
 }
 
-Result<uint32_t> SocketStream::peer_uid() const {
+Result<uint32_t> unix_peer_user(int fd) {
   ucred peer = {};
   socklen_t size = sizeof peer;
-  if (::getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
     return errno_error(errno, "the user of the peer");
   }
   return peer.uid;

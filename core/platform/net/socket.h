@@ -24,6 +24,10 @@ struct Socket {
   std::string peer_name = {};  // for messages; empty: the address with "(tcp)" or "(shm)"
 };
 
+// Unix sockets: the effective user id of the process that connected, or that listens (SO_PEERCRED,
+// unix(7)); as this process's user namespace has it.
+Result<uint32_t> unix_peer_user(int fd);
+
 class SocketStream final : public Stream {
  public:
   static Result<std::unique_ptr<SocketStream>> make(Loop& loop, Socket socket);
@@ -46,9 +50,6 @@ class SocketStream final : public Stream {
   void keep_alive();
   // The next byte, which stays unread; empty: the peer has closed its side.
   Task<Result<std::optional<std::byte>>> peek();
-  // Unix sockets: the effective user id of the process that connected, or that listens
-  // (SO_PEERCRED, unix(7)); as this process's user namespace has it.
-  Result<uint32_t> peer_uid() const;
   const Address& peer_address() const { return socket_.peer; }
 
  private:

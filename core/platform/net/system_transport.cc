@@ -11,6 +11,7 @@
 #include "platform/base/gate.h"
 #include "platform/base/log.h"
 #include "platform/base/text.h"
+#include "platform/net/peer_user.h"
 #include "platform/net/shm.h"
 #include "platform/net/socket.h"
 
@@ -35,6 +36,17 @@ Address region_address(const std::array<std::byte, 16>& name) {
 StreamCredentials credentials_of(const TransportOptions& options) {
   if (options.keyring == nullptr) return {};
   return {options.keyring, TlsContext::make(options.keyring), options.certificates};
+}
+
+// Users of this machine share its address, so they count one by one; root and this process's own
+// user without a limit.
+std::string source_of(const Socket& socket) {
+  std::optional<uint32_t> user = local_user_of(socket.peer, socket.local);
+  if (socket.peer.is_unix()) {
+    if (const auto uid = unix_peer_user(socket.fd.get())) user = *uid;
+  }
+  if (!user) return socket.peer.host;
+  return *user == 0 || *user == ::geteuid() ? std::string() : fmt::format("uid {}", *user);
 }
 
 Task<Result<std::unique_ptr<SocketStream>>> make_stream(Loop& loop, Socket socket) {
@@ -78,9 +90,13 @@ Task<Result<TransportChoice>> read_choice(Stream& stream, TransportOffer offer) 
 class SystemTransport::SystemIncomingConnection final : public IncomingConnection {
  public:
   SystemIncomingConnection(SystemTransport& transport, Socket socket)
-      : transport_(transport), peer_(socket.peer.text()), socket_(std::move(socket)) {}
+      : transport_(transport),
+        peer_(socket.peer.text()),
+        source_(source_of(socket)),
+        socket_(std::move(socket)) {}
 
   std::string peer() const override { return peer_; }
+  std::string source() const override { return source_; }
   Task<Result<std::unique_ptr<Connection>>> open(Loop& loop) override {
     auto made = co_await transport_.accept(loop, std::move(socket_));
     if (!made) co_return std::move(made).error().with_context(peer_ + ": ");
@@ -90,6 +106,7 @@ class SystemTransport::SystemIncomingConnection final : public IncomingConnectio
  private:
   SystemTransport& transport_;
   const std::string peer_;
+  const std::string source_;
   Socket socket_;
 };
 
@@ -224,7 +241,7 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::open_shm(Loop& loop, 
                                                                     UnixPeer peer) {
   socket.peer_name = peer.name + " (shm)";
   FF_CO_TRY(auto stream, SocketStream::make(loop, std::move(socket)));
-  FF_CO_TRY(const uint32_t uid, stream->peer_uid());
+  FF_CO_TRY(const uint32_t uid, unix_peer_user(stream->fd()));
   // A process of another user may have taken the name of the socket.
   if (uid != peer.uid) {
     co_return fail(Errc::unreachable, "user {} is at the Unix socket of {}, not user {}", uid,

@@ -22,6 +22,9 @@ class IncomingConnection {
   virtual ~IncomingConnection() = default;
   // Its address, for messages.
   virtual std::string peer() const = 0;
+  // Who is behind it before it has proven anything, for limits: "uid 1000" of this machine, or the
+  // host; empty: a source that needs no limit of its own.
+  virtual std::string source() const = 0;
   // Completes the set-up. `loop` owns the connection and may differ from the listener's loop. Call
   // it once.
   virtual Task<Result<std::unique_ptr<Connection>>> open(Loop& loop) = 0;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,10 +30,12 @@ struct Method {
 template <class Message>
 Result<Message> parse_message(const std::string& bytes) {
   Message message;
-  if (!message.ParseFromString(bytes)) {
-    return fail(Errc::corrupt, "the message is not valid protobuf");
+  try {
+    if (message.ParseFromString(bytes)) return message;
+  } catch (const std::bad_alloc&) {
+    return fail(Errc::busy, "no memory for a message of {} bytes", bytes.size());
   }
-  return message;
+  return fail(Errc::corrupt, "the message is not valid protobuf");
 }
 
 namespace method_detail {

@@ -17,6 +17,11 @@ namespace {
 constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;
 // Poll interval of close() for the last reply.
 constexpr int64_t kDrainPollNs = 5 * kMillisecond;
+// A handshake that takes longer makes room for a new one when there are too many.
+constexpr int64_t kSlowHandshakeNs = kSecond;
+// Interval of log lines about connections that were refused for one cause.
+constexpr int64_t kRefusalLogNs = 10 * kSecond;
+constexpr size_t kUserShare = 8;
 
 }  // namespace
 
@@ -60,12 +65,40 @@ Task<void> Server::accept(net::Listener& listener) {
       log_warning("accept failed",
                   {{"address", listener.address().text()}, {"error", arrival.error().message}});
       if (!co_await sleep_for(loop_, kAcceptPauseNs)) co_return;
-    } else if (connections_ >= limits_.connections_max) {
-      log_refused(**arrival, fail(Errc::busy, "{} connections are open", connections_));
+    } else if (auto admitted = admit((*arrival)->source()); !admitted) {
+      log_refused(**arrival, admitted.error());
     } else {
       connection_gate_.spawn(serve(std::move(*arrival)));
     }
   }
+}
+
+// Peers that have proven nothing cannot take all connections from those that can.
+Result<void> Server::admit(const std::string& source) {
+  if (connections_ >= limits_.connections_max) {
+    return fail(Errc::busy, "{} connections are open", connections_);
+  }
+  const auto same = handshakes_by_source_.find(source);
+  if (!source.empty() && same != handshakes_by_source_.end() && same->second >= limits_.handshakes_per_source_max) {
+    return fail(Errc::busy, "{} handshakes of {} are not done", same->second, source);
+  }
+  if (handshakes_.size() < limits_.handshakes_max) return {};
+  Handshake& oldest = handshakes_.front();
+  if (loop_.now_ns() - oldest.since_ns < kSlowHandshakeNs || oldest.cancellation == nullptr) {
+    return fail(Errc::busy, "{} handshakes are not done", handshakes_.size());
+  }
+  oldest.cancellation->request(fail(Errc::busy, "its handshake was slow, and others wait"));
+  return {};
+}
+
+Result<void> Server::check_entity_limit(const Peer& peer) {
+  if (!peer.entity) return {};
+  const bool user = peer.entity->role == auth::Role::user;
+  const size_t limit = limits_.connections_per_entity_max / (user ? kUserShare : 1);
+  const auto found = by_entity_.find(peer.entity->full_name());
+  if (found == by_entity_.end() || found->second < limit) return {};
+  return fail(Errc::busy, "{} has {} connections already", peer.entity->full_name(),
+              found->second);
 }
 
 void Server::log_refused(const net::IncomingConnection& arrival, const Error& error) {
@@ -73,14 +106,29 @@ void Server::log_refused(const net::IncomingConnection& arrival, const Error& er
       .counter("ff_rpc_refused_total", "Connections refused, by cause",
                {{"code", std::string(errc_name(error.code))}})
       .add();
-  log_warning("connection refused", {{"peer", arrival.peer()}, {"error", error.message}});
+  RefusalLog& log = refusal_logs_[error.code];
+  if (loop_.now_ns() < log.next_ns) {
+    log.silent++;
+    return;
+  }
+  log_warning("connection refused", {{"peer", arrival.peer()},
+                                     {"error", error.message},
+                                     {"more_since_the_last_line", log.silent}});
+  log = {.next_ns = loop_.now_ns() + kRefusalLogNs, .silent = 0};
 }
 
 Task<void> Server::serve(std::unique_ptr<net::IncomingConnection> arrival) {
   Gauge& open = metrics_.gauge("ff_rpc_connections", "Open connections");
   connections_++;
   open.add(1);
-  auto served = co_await open_connection(*arrival);
+  const std::string source = arrival->source();
+  handshakes_by_source_[source]++;
+  CancelScope scope(loop_, co_await current_cancellation(), INT64_MAX, {});
+  const auto handshake =
+      handshakes_.insert(handshakes_.end(), {source, loop_.now_ns(), &scope.cancellation()});
+  auto served = co_await open_connection(*arrival).with_cancellation(scope.cancellation());
+  handshakes_.erase(handshake);
+  if (--handshakes_by_source_[source] == 0) handshakes_by_source_.erase(source);
   if (served) {
     co_await run_connection(**served);
   } else {
@@ -99,6 +147,7 @@ Task<Result<std::unique_ptr<ServerConnection>>> Server::open_connection(
     count_protocol_fault(*connection, metrics_);
     co_return std::move(peer).error();
   }
+  FF_CO_TRY(check_entity_limit(*peer));
   if (!peer->client.id.empty()) {
     FF_CO_TRY(co_await close_older_connections(*peer));
   }
@@ -127,10 +176,14 @@ Task<Result<void>> Server::close_older_connections(Peer peer) {
 }
 
 Task<void> Server::run_connection(ServerConnection& connection) {
+  const auto& entity = connection.peer().entity;
+  const std::string name = entity ? entity->full_name() : std::string();
   open_connections_.insert(&connection);
+  by_entity_[name]++;
   if (closing_) connection.drain();
   co_await connection.run();
   open_connections_.erase(&connection);
+  if (--by_entity_[name] == 0) by_entity_.erase(name);
   const auto newest = by_client_.find(connection.peer().client.id);
   if (newest != by_client_.end() && newest->second == &connection) by_client_.erase(newest);
   const net::FrameFault fault = connection.connection().fault();

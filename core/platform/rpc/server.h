@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -20,6 +21,12 @@ namespace ff::rpc {
 struct ServerLimits {
   ServerConnectionLimits connection;
   size_t connections_max = 10'000;  // including handshakes; further ones are closed at once
+  // Of one entity; users get an eighth of this.
+  size_t connections_per_entity_max = 2'000;
+  // Handshakes at a time, as MaxStartups of sshd(8), and those of one source
+  // (net::IncomingConnection::source). A new one ends the oldest that is slow.
+  size_t handshakes_max = 512;
+  size_t handshakes_per_source_max = 64;
 };
 
 class Server {
@@ -42,6 +49,15 @@ class Server {
  private:
   Task<void> accept(net::Listener& listener);
   Task<void> serve(std::unique_ptr<net::IncomingConnection> arrival);
+  // A handshake that is not done, and its way to end early.
+  struct Handshake {
+    std::string source;
+    int64_t since_ns = 0;
+    CancellationToken* cancellation = nullptr;
+  };
+  Result<void> admit(const std::string& source);
+  Result<void> check_entity_limit(const Peer& peer);
+  // At most one line per cause in a while, with the number of those without a line.
   void log_refused(const net::IncomingConnection& arrival, const Error& error);
   Task<Result<void>> close_older_connections(Peer peer);
   Task<Result<std::unique_ptr<ServerConnection>>> open_connection(net::IncomingConnection& arrival);
@@ -56,6 +72,14 @@ class Server {
   const Identity self_;
   const ServerLimits limits_;
   size_t connections_ = 0;
+  std::list<Handshake> handshakes_;                     // the oldest first
+  std::map<std::string, size_t> handshakes_by_source_;  // without zeros
+  std::map<std::string, size_t> by_entity_;             // connections, without zeros
+  struct RefusalLog {
+    int64_t next_ns = 0;
+    uint64_t silent = 0;
+  };
+  std::map<Errc, RefusalLog> refusal_logs_;
   bool closing_ = false;
   std::vector<std::unique_ptr<net::Listener>> listeners_;
   std::set<ServerConnection*> open_connections_;

@@ -48,6 +48,7 @@ class SimIncomingConnection final : public net::IncomingConnection {
   }
 
   std::string peer() const override { return peer_; }
+  std::string source() const override { return {}; }
   Task<Result<std::unique_ptr<net::Connection>>> open(Loop& loop) override {
     co_return connection(loop, std::move(end_));
   }
