@@ -237,7 +237,9 @@ class AgentsTest : public testing::Test {
   rpc::GrantScheduler grants_;
   std::optional<rpc::ClientContext> context_;
   scheduler::SchedulerTimeouts timeouts_;
-  std::function<Task<Result<void>>(auth::TokenId)> check_token_;  // null: all tokens are valid
+  // All tokens are valid.
+  std::function<Task<Result<void>>(auth::TokenId)> check_token_ =
+      [](auth::TokenId) -> Task<Result<void>> { co_return Result<void>(); };
   uint16_t port_ = 0;
   kv::MemoryStore store_;
   std::unique_ptr<kv::MemoryEngine> engine_;

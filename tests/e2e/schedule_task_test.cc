@@ -41,14 +41,17 @@ class Schedule : public testing::Test {
       test::write_file(dir_ / name, auth::token_text(cluster, {uid, 1}));
       std::filesystem::permissions(dir_ / name, std::filesystem::perms::owner_read);
     }
+    test::write_file(revoked(), "");
     start("127.0.0.1:0");
   }
 
+  std::string revoked() const { return dir_ / "revoked"; }
   std::string key() const { return dir_ / "key"; }
   void start(const std::string& listen) {
     test::Launch launch;
-    launch.argv = {FF_BINARY, "schedule",     "serve", "--listen", listen,
-                   "--dir",   dir_ / "state", "--key", key()};
+    launch.argv = {FF_BINARY,      "schedule", "serve", "--listen",         listen,   "--dir",
+                   dir_ / "state", "--key",    key(),   "--revoked-tokens", revoked()};
+    launch.argv.insert(launch.argv.end(), more_.begin(), more_.end());
     scheduler_ = std::make_unique<test::Child>(launch);
     ASSERT_TRUE(scheduler_->wait_for_out("listening on ")) << scheduler_->err;
     ASSERT_TRUE(scheduler_->wait_for_out("\n"));
@@ -95,6 +98,7 @@ class Schedule : public testing::Test {
   }
 
   const test::TempDir dir_;
+  Words more_;  // options of the scheduler
   std::unique_ptr<test::Child> scheduler_;
   std::string address_;
 };
@@ -294,6 +298,45 @@ TEST_F(Schedule, OthersTasksAreSeenAndLeftAlone) {
   EXPECT_EQ(operate({"stop", id}).exit, 0);
 }
 
+TEST_F(Schedule, ARevokedTokenIsRefused) {
+  const std::string id = submit({"true"});
+  test::write_file(revoked(), "# ann has left\n" + std::to_string(kAnn) + "\n");
+  EXPECT_TRUE(test::eventually([&] { return ann({"list"}).exit == 5; }));
+  for (const Words& words : {Words{"submit", "true"}, Words{"list"}, Words{"show", id},
+                             Words{"stop", id}, Words{"nodes"}, Words{"logs", id}}) {
+    const auto ran = ann(words);
+    EXPECT_EQ(ran.exit, 5) << words[0] << ": " << ran.err;
+    EXPECT_NE(ran.err.find("token 1 of user 61234 is revoked"), std::string::npos) << ran.err;
+  }
+  EXPECT_EQ(bob({"show", id}).exit, 0);
+  EXPECT_EQ(operate({"show", id}).exit, 0);
+  // Nobody can tell any more who is revoked.
+  test::write_file(revoked(), "ann\n");
+  EXPECT_TRUE(test::eventually([&] { return bob({"list"}).exit == 1; }));
+  const auto refused = bob({"list"});
+  EXPECT_NE(refused.err.find(revoked() + ":1: 'ann' is neither"), std::string::npos) << refused.err;
+  EXPECT_EQ(operate({"stop", id}).exit, 0);
+  test::write_file(revoked(), "");
+  EXPECT_TRUE(test::eventually([&] { return ann({"list"}).exit == 0; }));
+}
+
+TEST_F(Schedule, AUserHasAShare) {
+  kill_scheduler();
+  more_ = {"--max-tasks", "20", "--max-user-tasks", "2"};
+  start(address_);
+  submit({"true"});
+  const std::string second = submit({"true"});
+  const auto refused = ann({"submit", "true"});
+  EXPECT_NE(refused.exit, 0);
+  EXPECT_NE(refused.err.find("(uid 61234) has 2 unfinished tasks; the limit per user is 2"),
+            std::string::npos)
+      << refused.err;
+  EXPECT_NE(refused.err.find("--max-user-tasks"), std::string::npos) << refused.err;
+  EXPECT_EQ(bob({"submit", "true"}).exit, 0);
+  EXPECT_EQ(ann({"stop", second}).exit, 0);
+  EXPECT_EQ(ann({"submit", "true"}).exit, 0);
+}
+
 TEST_F(Schedule, Quotas) {
   EXPECT_NE(operate({"quota"}).err.find("no quotas"), std::string::npos);
   EXPECT_EQ(operate({"quota", "set", "--user", "*", "--priority", "50", "--nodes", "0"}).exit, 0);
@@ -392,6 +435,15 @@ TEST(ScheduleServe, MistakesAreNamed) {
   EXPECT_EQ(test::run_ff({"schedule", "serve", "--dir", dir / "a", "--kv", "etcd://a"}).exit, 2);
   EXPECT_EQ(test::run_ff({"schedule", "serve", "--dir", dir / "a", "--listen", "0.0.0.0:0"}).exit,
             5);
+  for (const Words& wrong : {Words{"--max-tasks", "0"}, Words{"--max-user-tasks", "2000000"}}) {
+    Words words = {"schedule", "serve", "--dir", dir / "a", "--listen", "127.0.0.1:0"};
+    words.insert(words.end(), wrong.begin(), wrong.end());
+    EXPECT_EQ(test::run_ff(words).exit, 2) << wrong[0];
+  }
+  const auto no_list = test::run_ff({"schedule", "serve", "--dir", dir / "a", "--listen",
+                                     "127.0.0.1:0", "--revoked-tokens", dir / "absent"});
+  EXPECT_EQ(no_list.exit, 1);
+  EXPECT_NE(no_list.err.find("absent"), std::string::npos) << no_list.err;
   test::Launch launch;
   launch.argv = {FF_BINARY,     "schedule", "serve",      "--listen",
                  "127.0.0.1:0", "--http",   "127.0.0.1:0"};
