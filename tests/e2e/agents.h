@@ -109,7 +109,8 @@ class AgentsTest : public testing::Test {
   // Agents. -------------------------------------------------------------------------------------
 
   std::string agent_dir(const std::string& name) const { return dir_ / name; }
-  void start_agent(const std::string& name, const Words& more = {}) {
+  void start_agent(const std::string& name, const Words& more = {},
+                   std::map<std::string, std::string> env = {}) {
     Words words = {FF_BINARY,
                    "schedule",
                    "agent",
@@ -126,7 +127,8 @@ class AgentsTest : public testing::Test {
                    "--key",
                    key_file()};
     words.insert(words.end(), more.begin(), more.end());
-    agents_[name] = std::make_unique<test::Child>(test::Launch{.argv = words});
+    agents_[name] =
+        std::make_unique<test::Child>(test::Launch{.argv = words, .env = std::move(env)});
     ASSERT_TRUE(agents_[name]->wait_for_out("listening")) << agents_[name]->err;
   }
   void kill_agent(const std::string& name) {

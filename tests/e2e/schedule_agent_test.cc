@@ -1,6 +1,7 @@
 // ff schedule agent as real processes: tasks from their order to their end, and everything that can
 // be killed meanwhile.
 #include <gtest/gtest.h>
+#include <pwd.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -81,6 +82,37 @@ TEST_F(AgentsTest, ARankHasItsUserItsWordsAndItsPlace) {
   // The agent keeps the log, and nothing else.
   until("the attempt is put away", [&] { return attempts_of("n0") == 0; });
   EXPECT_FALSE(std::filesystem::exists(dir_ / ("tasks-n0/" + fmt::format("{}.1", id))));
+}
+
+// The agent of root runs it: nothing of root's environment is there.
+TEST_F(AgentsTest, ATaskWithoutVariablesHasThoseOfALogin) {
+  start_scheduler();
+  start_agent("n0", {}, {{"SECRET_OF_ROOT", "1"}, {"FF_SECRET_OF_ROOT", "1"}});
+  wire::Spec spec = script("env -0 >$1/env", {out_});
+  spec.clear_env();
+  const wire::Task task = finished(submit(spec));
+  EXPECT_EQ(outcome(task), TaskOutcome::succeeded) << task.outcome_text();
+  const passwd* const nobody = ::getpwuid(kNobodyUid);
+  ASSERT_NE(nobody, nullptr);
+  const auto env = parts(out("env"));
+  for (const std::string& variable :
+       {fmt::format("HOME={}", nobody->pw_dir), fmt::format("USER={}", nobody->pw_name),
+        fmt::format("LOGNAME={}", nobody->pw_name), fmt::format("SHELL={}", nobody->pw_shell),
+        std::string("PATH=/usr/local/bin:/usr/bin:/bin")}) {
+    EXPECT_TRUE(env.contains(variable)) << variable;
+  }
+  // The shell adds PWD, SHLVL, OLDPWD and _; all others are of the node.
+  const std::set<std::string> shell = {"PWD", "OLDPWD", "SHLVL", "_"};
+  const std::set<std::string> node = {
+      "HOME",       "USER",       "LOGNAME",          "SHELL",  "PATH",      "WORLD_SIZE",
+      "RANK",       "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NNODES", "NODE_RANK", "MASTER_ADDR",
+      "MASTER_PORT"};
+  for (const std::string& variable : env) {
+    const std::string name = variable.substr(0, variable.find('='));
+    EXPECT_TRUE(name.empty() || shell.contains(name) || node.contains(name) ||
+                name.starts_with("FF_TASK") || name == "FF_KEY_FILE")
+        << variable;
+  }
 }
 
 TEST_F(AgentsTest, UsersReachTheirFoldersWhateverTheUmask) {

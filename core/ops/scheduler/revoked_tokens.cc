@@ -10,7 +10,7 @@
 namespace ff::scheduler {
 namespace {
 
-constexpr uint64_t kFileBytesMax = 4 * kMiB;
+constexpr uint64_t kRevokedBytesMax = 4 * kMiB;
 
 std::vector<std::string_view> words_of(std::string_view line) {
   line = line.substr(0, line.find('#'));
@@ -47,7 +47,7 @@ Result<void> RevokedTokens::read() {
   read_ns_ = INT64_MIN / 2;
   users_.clear();
   tokens_.clear();
-  FF_TRY(const std::string text, io::read_file(disk_, path_, kFileBytesMax));
+  FF_TRY(const std::string text, io::read_file(disk_, path_, kRevokedBytesMax));
   size_t number = 0;
   for (const std::string_view line : split(text, '\n')) FF_TRY(parse_line(line, ++number));
   read_ns_ = clock_.steady_ns();

@@ -20,7 +20,7 @@ constexpr uint64_t kWordBytes = sizeof(std::string) + sizeof(void*);
 
 uint64_t share_of_users(uint64_t all) { return all - all * kAdminPercent / 100; }
 
-uint64_t words_of(const wire::Spec& spec) {
+uint64_t spec_words(const wire::Spec& spec) {
   return static_cast<uint64_t>(spec.argv_size()) + static_cast<uint64_t>(spec.env_size()) +
          static_cast<uint64_t>(spec.marks_size());
 }
@@ -59,11 +59,11 @@ uint64_t history_bytes_max(size_t finished_tasks) {
 
 uint64_t description_bytes(const wire::Task& task) {
   return task.spec().ByteSizeLong() + task.owner().ByteSizeLong() +
-         words_of(task.spec()) * kWordBytes;
+         spec_words(task.spec()) * kWordBytes;
 }
 
 uint64_t record_bytes(const wire::Task& task) {
-  uint64_t words = words_of(task.spec());
+  uint64_t words = spec_words(task.spec());
   for (const wire::Attempt& one : task.attempts()) {
     words += static_cast<uint64_t>(one.nodes_size());
   }
