@@ -146,6 +146,19 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
   return {};
 }
 
+void declare_log_retention(Command& agent, AgentOptions& options) {
+  agent
+      .option("--keep-logs", duration(options.keep_logs_ns),
+              "How long the agent keeps the logs of finished tasks")
+      .config("schedule-agent.keep-logs");
+  agent
+      .option("--keep-log-size", size(options.keep_log_bytes),
+              "Maximum size of the logs of one user's finished tasks; of all users four times, and "
+              "of one task a quarter of it. The agent removes the oldest of the user who has the "
+              "most")
+      .config("schedule-agent.keep-log-size");
+}
+
 }  // namespace
 
 void declare_schedule_agent(Command& agent) {
@@ -198,16 +211,7 @@ void declare_schedule_agent(Command& agent) {
       .option("--task-dir", dir(options.task_dir),
               "Directory below which the agent creates $FF_TASK_DIR of each task")
       .config("schedule-agent.task-dir");
-  agent
-      .option("--keep-logs", duration(options.keep_logs_ns),
-              "How long the agent keeps the logs of finished tasks")
-      .config("schedule-agent.keep-logs");
-  agent
-      .option("--keep-log-size", size(options.keep_log_bytes),
-              "Maximum size of the logs of one user's finished tasks; of all users four times, and "
-              "of one task a quarter of it. The agent removes the oldest of the user who has the "
-              "most")
-      .config("schedule-agent.keep-log-size");
+  declare_log_retention(agent, options);
   agent
       .flag("--end-tasks", options.end_tasks,
             "When the agent stops, also stop the ranks on this node: SIGTERM, and SIGKILL after 10 "

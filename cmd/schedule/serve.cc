@@ -168,6 +168,27 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
   return daemon->run(std::move(service));
 }
 
+// How tokens are checked, and what users may hold.
+void declare_users(Command& serve, ScheduleServeOptions& options) {
+  serve
+      .option("--meta", text(options.meta, "ADDR:PORT,..."),
+              "Addresses of the cluster managers ('ff serve-meta'), which know the valid tokens")
+      .config("schedule-serve.meta");
+  serve
+      .option("--revoked-tokens", file(options.revoked_tokens),
+              "File of tokens to refuse, one UID or UID SERIAL per line; read again when it "
+              "changes. While it cannot be read, all tokens are refused")
+      .config("schedule-serve.revoked-tokens");
+  serve
+      .option("--max-tasks", number(options.max_tasks),
+              "Number of unfinished tasks of all users; the last tenth is for operators")
+      .config("schedule-serve.max-tasks");
+  serve
+      .option("--max-user-tasks", number(options.max_user_tasks),
+              "Number of unfinished tasks of one user")
+      .config("schedule-serve.max-user-tasks");
+}
+
 }  // namespace
 
 void declare_schedule_serve(Command& serve) {
@@ -207,23 +228,7 @@ void declare_schedule_serve(Command& serve) {
               "Number of finished tasks that 'list -a', 'show' and 'history' remember, at most 4 "
               "KiB each on average; beyond it the oldest of the user who has the most is removed")
       .config("schedule-serve.keep-tasks");
-  serve
-      .option("--meta", text(options.meta, "ADDR:PORT,..."),
-              "Addresses of the cluster managers ('ff serve-meta'), which know the valid tokens")
-      .config("schedule-serve.meta");
-  serve
-      .option("--revoked-tokens", file(options.revoked_tokens),
-              "File of tokens to refuse, one UID or UID SERIAL per line; read again when it "
-              "changes. While it cannot be read, all tokens are refused")
-      .config("schedule-serve.revoked-tokens");
-  serve
-      .option("--max-tasks", number(options.max_tasks),
-              "Number of unfinished tasks of all users; the last tenth is for operators")
-      .config("schedule-serve.max-tasks");
-  serve
-      .option("--max-user-tasks", number(options.max_user_tasks),
-              "Number of unfinished tasks of one user")
-      .config("schedule-serve.max-user-tasks");
+  declare_users(serve, options);
   declare_kv(serve, options.kv);
   serve.flag("--accept-data-loss", options.kv.accept_data_loss,
              "Start with an empty SQLite file if the file is corrupt; ff keeps the corrupt file");

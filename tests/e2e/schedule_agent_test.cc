@@ -506,13 +506,13 @@ class AgentLogsTest : public AgentsTest {
  protected:
   // Where the node's agent answers, asked with a key or a token.
   std::string agent_address() {
-    std::string found;
+    if (!agent_address_.empty()) return agent_address_;
     until("the agent has told where it answers", [&] {
       const auto nodes = call(scheduler::kNodes, wire::NodesRequest());
-      if (nodes && nodes->nodes_size() > 0) found = nodes->nodes(0).node().agent();
-      return !found.empty();
+      if (nodes && nodes->nodes_size() > 0) agent_address_ = nodes->nodes(0).node().agent();
+      return !agent_address_.empty();
     });
-    return found;
+    return agent_address_;
   }
   Result<wire::LogReply> ask(std::shared_ptr<const auth::Keyring> keyring,
                              wire::LogRequest request) {
@@ -533,6 +533,8 @@ class AgentLogsTest : public AgentsTest {
     const auth::TokenId user{.uid = uid, .serial = 1};
     return ask(std::make_shared<auth::Keyring>(*key_, auth::user_entity(user)), std::move(request));
   }
+
+  std::string agent_address_;
 };
 
 TEST_F(AgentLogsTest, ATokenThatWasWithdrawnReadsNothing) {
@@ -556,6 +558,45 @@ TEST_F(AgentLogsTest, ATokenThatWasWithdrawnReadsNothing) {
   is_withdrawn = false;
   const auto reply = log_as(kNobodyUid, request);
   EXPECT_TRUE(reply.ok()) << reply.error().message;
+}
+
+TEST_F(AgentLogsTest, WhatWasValidIsAskedAgain) {
+  bool is_withdrawn = false;
+  check_token_ = [&](auth::TokenId) -> Task<Result<void>> {
+    if (!is_withdrawn) co_return Result<void>();
+    co_return fail(Errc::refused, "the token was withdrawn");
+  };
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script("echo one"));
+  (void)finished(id);
+  wire::LogRequest request;
+  request.set_task(id);
+  ASSERT_TRUE(log_as(kNobodyUid, request).ok());
+  is_withdrawn = true;
+  std::optional<Error> refused;
+  until("the agent has asked again", [&] {
+    const auto reply = log_as(kNobodyUid, request);
+    if (!reply) refused = reply.error();
+    return refused.has_value();
+  });
+  EXPECT_EQ(refused->code, Errc::refused) << refused->message;
+  EXPECT_TRUE(log(request).ok());
+}
+
+TEST_F(AgentLogsTest, WithoutTheSchedulerNoTokenIsValid) {
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script("echo one"));
+  (void)finished(id);
+  wire::LogRequest request;
+  request.set_task(id);
+  ASSERT_TRUE(log(request).ok());
+  stop_scheduler();
+  EXPECT_FALSE(log_as(kNobodyUid, request).ok());
+  EXPECT_TRUE(log(request).ok());  // the operator has no token
+  start_scheduler();
+  until("the agent has found the scheduler", [&] { return log_as(kNobodyUid, request).ok(); });
 }
 
 TEST_F(AgentLogsTest, FromAnywhereToTheEnd) {

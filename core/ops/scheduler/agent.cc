@@ -198,8 +198,9 @@ Task<Result<void>> Agent::check_token(auth::TokenId token) {
   request.set_uid(token.uid);
   request.set_serial(token.serial);
   const int64_t asked_ns = loop_.now_ns();
-  auto asking = rpc::call_method(scheduler_, kHolds, std::move(request), asked_ns + kTokenCheckNs);
-  if (auto answer = co_await std::move(asking); !answer) {
+  auto answer =
+      co_await rpc::call_method(scheduler_, kHolds, std::move(request), asked_ns + kTokenCheckNs);
+  if (!answer) {
     if (answer.error().code == Errc::refused) co_return std::move(answer).error();
     co_return std::move(answer).error().with_context("the agent cannot check the token: ");
   }

@@ -63,9 +63,10 @@ Task<void> TokenChecker::request_list() {
   const int64_t sent_ns = requested_ns_ = loop_.now_ns();
   is_requesting_ = true;
   answered_.reset();
-  auto listing = with_deadline(loop_, sent_ns + kRequestTimeoutNs,
-                               "no serve-meta answered the request for valid tokens", source_());
-  auto listed = co_await std::move(listing).shielded();  // other callers wait for it, too
+  auto listed = co_await with_deadline(loop_, sent_ns + kRequestTimeoutNs,
+                                       "no serve-meta answered the request for valid tokens",
+                                       source_())
+                    .shielded();  // other callers wait for it, too
   is_requesting_ = false;
   answered_.set();
   if (!listed) {

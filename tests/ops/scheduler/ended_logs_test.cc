@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint32_t kAda = 1000, kBob = 1001;
+constexpr uint32_t kLoudUser = 1000, kQuietUser = 1001;
 
 class EndedLogsTest : public testing::Test {
  protected:
@@ -45,8 +45,8 @@ class EndedLogsTest : public testing::Test {
 };
 
 TEST_F(EndedLogsTest, OldOnesGo) {
-  put("1.1", kAda, 10, 100);
-  put("2.1", kBob, 10, 3);
+  put("1.1", kLoudUser, 10, 100);
+  put("2.1", kQuietUser, 10, 3);
   fs::create_directories(dir_ / "something else");
   EndedLogs ended = logs({.keep_ns = 50 * kSecond});
   ended.scan();
@@ -55,16 +55,16 @@ TEST_F(EndedLogsTest, OldOnesGo) {
 }
 
 TEST_F(EndedLogsTest, AUserHasALimit) {
-  for (int i = 0; i < 6; i++) put(std::to_string(i) + ".1", kAda, kMiB, 100 - i);
-  put("9.1", kBob, kMiB, 1000);
+  for (int i = 0; i < 6; i++) put(std::to_string(i) + ".1", kLoudUser, kMiB, 100 - i);
+  put("9.1", kQuietUser, kMiB, 1000);
   EndedLogs ended = logs({.keep_ns = 3600 * kSecond, .user_bytes = 3 * kMiB + kMiB / 2});
   ended.scan();
-  EXPECT_GE(ended.bytes_of(kAda), 6 * kMiB);
+  EXPECT_GE(ended.bytes_of(kLoudUser), 6 * kMiB);
   ended.prune();
-  EXPECT_LE(ended.bytes_of(kAda), 3 * kMiB + kMiB / 2);
+  EXPECT_LE(ended.bytes_of(kLoudUser), 3 * kMiB + kMiB / 2);
   EXPECT_EQ(names(), (std::set<std::string>{"3.1", "4.1", "5.1", "9.1"}));
   // The next one that ends.
-  put("6.1", kAda, kMiB, 0);
+  put("6.1", kLoudUser, kMiB, 0);
   ended.add("6.1");
   ended.prune();
   EXPECT_EQ(names(), (std::set<std::string>{"4.1", "5.1", "6.1", "9.1"}));
@@ -72,9 +72,9 @@ TEST_F(EndedLogsTest, AUserHasALimit) {
 
 TEST_F(EndedLogsTest, AllTogetherHaveALimit) {
   for (uint32_t user = 0; user < 8; user++) {
-    put(std::to_string(user) + ".1", kAda + user, kMiB * 3 / 4, 100 - user);
+    put(std::to_string(user) + ".1", kLoudUser + user, kMiB * 3 / 4, 100 - user);
   }
-  put("50.1", kAda + 7, kMiB / 8, 10);
+  put("50.1", kLoudUser + 7, kMiB / 8, 10);
   EndedLogs ended = logs({.keep_ns = 3600 * kSecond, .user_bytes = kMiB});  // 4 MiB in all
   ended.scan();
   ended.prune();
@@ -86,8 +86,8 @@ TEST_F(EndedLogsTest, AllTogetherHaveALimit) {
 }
 
 TEST_F(EndedLogsTest, ManySmallOnesDriveOutTheirOwn) {
-  put("1.1", kBob, 10, 1000);
-  for (int i = 10; i < 40; i++) put(std::to_string(i) + ".1", kAda, 10, 100 - i);
+  put("1.1", kQuietUser, 10, 1000);
+  for (int i = 10; i < 40; i++) put(std::to_string(i) + ".1", kLoudUser, 10, 100 - i);
   EndedLogs ended = logs({.keep_ns = 3600 * kSecond, .attempts = 5});
   ended.scan();
   ended.prune();
@@ -96,19 +96,19 @@ TEST_F(EndedLogsTest, ManySmallOnesDriveOutTheirOwn) {
 
 // Somebody else may remove a folder, or replace it.
 TEST_F(EndedLogsTest, TheFolderIsTheTruth) {
-  put("1.1", kAda, kMiB, 10);
+  put("1.1", kLoudUser, kMiB, 10);
   EndedLogs ended = logs({.keep_ns = 3600 * kSecond});
   ended.scan();
-  EXPECT_GE(ended.bytes_of(kAda), kMiB);
+  EXPECT_GE(ended.bytes_of(kLoudUser), kMiB);
   fs::remove_all(dir_ / "1.1");
   ended.scan();
-  EXPECT_EQ(ended.bytes_of(kAda), 0u);
-  put("1.1", kAda, kMiB, 10);
+  EXPECT_EQ(ended.bytes_of(kLoudUser), 0u);
+  put("1.1", kLoudUser, kMiB, 10);
   ended.add("1.1");
-  put("1.1", kBob, 10, 5);
+  put("1.1", kQuietUser, 10, 5);
   ended.add("1.1");
-  EXPECT_EQ(ended.bytes_of(kAda), 0u);
-  EXPECT_GT(ended.bytes_of(kBob), 0u);
+  EXPECT_EQ(ended.bytes_of(kLoudUser), 0u);
+  EXPECT_GT(ended.bytes_of(kQuietUser), 0u);
 }
 
 }  // namespace

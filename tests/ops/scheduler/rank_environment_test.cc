@@ -8,8 +8,8 @@
 namespace ff::scheduler {
 namespace {
 
-std::map<std::string, std::string> environment(const std::vector<std::string>& submitted,
-                                               std::optional<LoginAccount> login) {
+std::map<std::string, std::string> environment_of(const std::vector<std::string>& submitted,
+                                                  std::optional<LoginAccount> login) {
   RankInfo place{.scheduler = "s", .task = 7, .attempt = 2, .nodes = 2, .node_rank = 1};
   place.login = std::move(login);
   std::map<std::string, std::string> all;
@@ -20,10 +20,10 @@ std::map<std::string, std::string> environment(const std::vector<std::string>& s
   return all;
 }
 
-const LoginAccount kAda{.name = "ada", .home = "/home/ada", .shell = "/bin/zsh"};
+const LoginAccount kAccount{.name = "ada", .home = "/home/ada", .shell = "/bin/zsh"};
 
 TEST(RankEnvironment, TheNodeKnowsItsUsers) {
-  const auto env = environment({}, kAda);
+  const auto env = environment_of({}, kAccount);
   EXPECT_EQ(env.at("HOME"), "/home/ada");
   EXPECT_EQ(env.at("USER"), "ada");
   EXPECT_EQ(env.at("LOGNAME"), "ada");
@@ -34,7 +34,7 @@ TEST(RankEnvironment, TheNodeKnowsItsUsers) {
 }
 
 TEST(RankEnvironment, WhatTheTaskHasIsKept) {
-  const auto env = environment({"HOME=/scratch", "PATH=/venv/bin", "USER=", "X=1"}, kAda);
+  const auto env = environment_of({"HOME=/scratch", "PATH=/venv/bin", "USER=", "X=1"}, kAccount);
   EXPECT_EQ(env.at("HOME"), "/scratch");
   EXPECT_EQ(env.at("PATH"), "/venv/bin");
   EXPECT_EQ(env.at("USER"), "");
@@ -43,15 +43,15 @@ TEST(RankEnvironment, WhatTheTaskHasIsKept) {
 }
 
 TEST(RankEnvironment, AnUnknownUserHasAPath) {
-  const auto env = environment({}, std::nullopt);
+  const auto env = environment_of({}, std::nullopt);
   EXPECT_EQ(env.at("PATH"), "/usr/local/bin:/usr/bin:/bin");
   EXPECT_FALSE(env.contains("HOME"));
   EXPECT_FALSE(env.contains("USER"));
 }
 
 TEST(RankEnvironment, SecretsOfTheSubmitterAndWrongPlacesAreLeftOut) {
-  const auto env =
-      environment({"FF_KEY=/k", "FF_TOKEN_FILE=/t", "FF_TASK=99", "RANK=5", "WORLD_SIZE=9"}, kAda);
+  const auto env = environment_of(
+      {"FF_KEY=/k", "FF_TOKEN_FILE=/t", "FF_TASK=99", "RANK=5", "WORLD_SIZE=9"}, kAccount);
   EXPECT_FALSE(env.contains("FF_KEY"));
   EXPECT_FALSE(env.contains("FF_TOKEN_FILE"));
   EXPECT_EQ(env.at("FF_TASK"), "7");

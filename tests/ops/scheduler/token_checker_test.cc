@@ -17,8 +17,8 @@
 namespace ff::scheduler {
 namespace {
 
-constexpr auth::TokenId kAda{.uid = 1000, .serial = 1};
-constexpr auth::TokenId kBob{.uid = 1001, .serial = 4};
+constexpr auth::TokenId kAdasToken{.uid = 1000, .serial = 1};
+constexpr auth::TokenId kBobsToken{.uid = 1001, .serial = 4};
 
 // The list of a cluster, which may be unreachable.
 class TokenCheckerTest : public testing::Test {
@@ -50,11 +50,11 @@ class TokenCheckerTest : public testing::Test {
 };
 
 TEST_F(TokenCheckerTest, ARemovedTokenIsRefusedInTime) {
-  EXPECT_TRUE(check(kAda).ok());
-  EXPECT_EQ(check(kBob).error().code, Errc::refused);
+  EXPECT_TRUE(check(kAdasToken).ok());
+  EXPECT_EQ(check(kBobsToken).error().code, Errc::refused);
   tokens_.erase({1000, 1});
   pass(TokenChecker::kCacheNs);
-  const auto refused = check(kAda);
+  const auto refused = check(kAdasToken);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::refused);
   EXPECT_NE(refused.error().message.find("token 1 of user 1000 is revoked"), std::string::npos);
@@ -62,39 +62,39 @@ TEST_F(TokenCheckerTest, ARemovedTokenIsRefusedInTime) {
 }
 
 TEST_F(TokenCheckerTest, ANewTokenIsKnownAtOnce) {
-  EXPECT_EQ(check(kBob).error().code, Errc::refused);
-  tokens_.emplace(kBob.uid, kBob.serial);
+  EXPECT_EQ(check(kBobsToken).error().code, Errc::refused);
+  tokens_.emplace(kBobsToken.uid, kBobsToken.serial);
   pass(1);
-  EXPECT_TRUE(check(kBob).ok());
+  EXPECT_TRUE(check(kBobsToken).ok());
 }
 
 TEST_F(TokenCheckerTest, AnswersAreShared) {
-  for (int i = 0; i < 100; i++) EXPECT_TRUE(check(kAda).ok());
+  for (int i = 0; i < 100; i++) EXPECT_TRUE(check(kAdasToken).ok());
   EXPECT_EQ(requests_, 1);
   // Unknown tokens cannot cause many requests.
   const int64_t began_ns = loop_.now_ns();
   for (int i = 0; i < 10; i++) {
     pass(1);
-    EXPECT_FALSE(check(kBob).ok());
+    EXPECT_FALSE(check(kBobsToken).ok());
   }
   EXPECT_LE(requests_, 2 + (loop_.now_ns() - began_ns) / kSecond);
 }
 
 TEST_F(TokenCheckerTest, AnOutageIsBridgedForALimitedTime) {
-  ASSERT_TRUE(check(kAda).ok());
+  ASSERT_TRUE(check(kAdasToken).ok());
   const int64_t listed_ns = loop_.now_ns();
   reachable_ = false;
   while (loop_.now_ns() - listed_ns < TokenChecker::kOutageNs - 2 * kSecond) {
-    ASSERT_TRUE(check(kAda).ok());
+    ASSERT_TRUE(check(kAdasToken).ok());
     pass(kSecond);
   }
   EXPECT_LT(requests_, 2 + TokenChecker::kOutageNs / TokenChecker::kCacheNs);
   // A token that was not in the list is refused all the time.
-  const auto unknown = check(kBob);
+  const auto unknown = check(kBobsToken);
   ASSERT_FALSE(unknown.ok());
   EXPECT_NE(unknown.error().message.find("cannot check tokens"), std::string::npos);
   pass(2 * kSecond);
-  const auto refused = check(kAda);
+  const auto refused = check(kAdasToken);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::failed);
   for (const char* const word : {"cannot check tokens", "nobody listens", "5m"}) {
@@ -102,25 +102,25 @@ TEST_F(TokenCheckerTest, AnOutageIsBridgedForALimitedTime) {
   }
   EXPECT_NE(refused.error().hint.find("ff serve-meta"), std::string::npos);
   reachable_ = true;
-  EXPECT_TRUE(check(kAda).ok());
+  EXPECT_TRUE(check(kAdasToken).ok());
 }
 
 TEST_F(TokenCheckerTest, WithoutAnyAnswerNobodyIsAccepted) {
   reachable_ = false;
-  const auto refused = check(kAda);
+  const auto refused = check(kAdasToken);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("since the scheduler started"), std::string::npos)
       << refused.error().message;
 }
 
 TEST_F(TokenCheckerTest, ASilentServerDoesNotHoldUsersUp) {
-  ASSERT_TRUE(check(kAda).ok());
+  ASSERT_TRUE(check(kAdasToken).ok());
   hangs_ = true;
   pass(TokenChecker::kCacheNs);
   const int64_t began_ns = loop_.now_ns();
-  EXPECT_TRUE(check(kAda).ok());
+  EXPECT_TRUE(check(kAdasToken).ok());
   EXPECT_LE(loop_.now_ns() - began_ns, 5 * kSecond);  // simulated time
-  EXPECT_EQ(check(kBob).error().code, Errc::failed);
+  EXPECT_EQ(check(kBobsToken).error().code, Errc::failed);
 }
 
 class RevokedTokensTest : public testing::Test {
@@ -143,34 +143,34 @@ class RevokedTokensTest : public testing::Test {
 
 TEST_F(RevokedTokensTest, UsersAndSingleTokens) {
   write("# whoever has left\n\n 1000\t # ann\n1001 4\r\n");
-  EXPECT_EQ(code(kAda), Errc::refused);
+  EXPECT_EQ(code(kAdasToken), Errc::refused);
   EXPECT_EQ(code({.uid = 1000, .serial = 99}), Errc::refused);
-  EXPECT_EQ(code(kBob), Errc::refused);
+  EXPECT_EQ(code(kBobsToken), Errc::refused);
   EXPECT_EQ(code({.uid = 1001, .serial = 5}), Errc::exists);
   EXPECT_EQ(code({.uid = 1002, .serial = 4}), Errc::exists);
   write("1002");
-  EXPECT_EQ(code(kAda), Errc::exists);
+  EXPECT_EQ(code(kAdasToken), Errc::exists);
   EXPECT_EQ(code({.uid = 1002, .serial = 4}), Errc::refused);
   write("");
   EXPECT_EQ(code({.uid = 1002, .serial = 4}), Errc::exists);
 }
 
 TEST_F(RevokedTokensTest, AFileThatCannotBeReadRefusesAll) {
-  EXPECT_EQ(code(kAda), Errc::failed);
+  EXPECT_EQ(code(kAdasToken), Errc::failed);
   for (const char* const wrong : {"ann", "1000 1 2", "-1", "1000 x", "4294967296", "1000,1001"}) {
     write(std::string("1001\n") + wrong + "\n");
-    const auto checked = tokens_.check(kAda);
+    const auto checked = tokens_.check(kAdasToken);
     ASSERT_FALSE(checked.ok()) << wrong;
     EXPECT_EQ(checked.error().code, Errc::failed) << wrong;
     EXPECT_NE(checked.error().message.find(path_ + ":2:"), std::string::npos)
         << checked.error().message;
-    EXPECT_EQ(code(kAda), Errc::failed) << wrong;  // no need to wait for the next read
+    EXPECT_EQ(code(kAdasToken), Errc::failed) << wrong;  // no need to wait for the next read
   }
   write("1001\n");
-  EXPECT_EQ(code(kAda), Errc::exists);
+  EXPECT_EQ(code(kAdasToken), Errc::exists);
   ASSERT_TRUE(std::filesystem::remove(path_));
   clock_.advance(RevokedTokens::kReadAgainNs);
-  EXPECT_EQ(code(kAda), Errc::failed);
+  EXPECT_EQ(code(kAdasToken), Errc::failed);
 }
 
 }  // namespace
