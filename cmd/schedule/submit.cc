@@ -284,20 +284,18 @@ void declare_schedule_submit(Command& submit) {
   auto& options = submit.keep<SubmitCommand>();
   submit.about(
       "Puts a task into the queue and prints its id. The task runs CMD on all of its nodes, in the "
-      "current directory. Options end at CMD, with or without '--' before it.\n\n"
-      "A task of your own user inherits the environment of this command, except for variables that "
-      "name keys, tokens or the scheduler of ff, or that belong to a session of this machine "
-      "(SSH_AUTH_SOCK, XDG_RUNTIME_DIR, SUDO_USER and the like). The task of another user (--user, "
-      "or a token of another user) inherits nothing: it gets the variables of --env only. Each "
-      "node "
-      "then sets HOME, USER, LOGNAME and SHELL from its own user database, and a default PATH, "
-      "unless the task has them already. The scheduler stores the environment until it forgets the "
-      "task, and shows it to the owner and to operators: pass secrets in files.\n\n"
-      "When the scheduler preempts a task, it asks the task to stop (with the file 'stop' in "
-      "$FF_TASK_DIR). The task has 30 seconds to acknowledge and 5 minutes to save; the scheduler "
-      "restarts it later under the same id.\n\n"
-      "If the connection is lost, ff sends the request again; the scheduler still creates only one "
-      "task.");
+      "current directory. Options end at CMD, with or without '--' before it.\n\nA task of your "
+      "own user inherits the environment of this command, except for variables that name keys, "
+      "tokens or the scheduler of ff, or that belong to a session of this machine (SSH_AUTH_SOCK, "
+      "XDG_RUNTIME_DIR, SUDO_USER and the like). The task of another user (--user, or a token of "
+      "another user) inherits nothing: it gets the variables of --env only. Each node then sets "
+      "HOME, USER, LOGNAME and SHELL from its own user database, and a default PATH, unless the "
+      "task has them already. The scheduler stores the environment until it forgets the task, and "
+      "shows it to the owner and to operators: pass secrets in files.\n\nWhen the scheduler "
+      "preempts a task, it asks the task to stop (with the file 'stop' in $FF_TASK_DIR). The task "
+      "has 30 seconds to acknowledge and 5 minutes to save; the scheduler restarts it later under "
+      "the same id.\n\nIf the connection is lost, ff sends the request again; the scheduler still "
+      "creates only one task.");
   declare_task(submit, options.task);
   declare_scheduler(submit, options.schedule);
   submit.example("ff schedule submit -n 4 --partition h200 python train.py --lr 3e-4",

@@ -1,7 +1,7 @@
 // The logs of attempts that have ended on this node, each in a folder of its own: how much of them
-// is kept, and for how long. One user's logs have a limit, and so have all together; when all are
-// too many or too large, the oldest of the user who has the most are removed. So no user fills the
-// disk of a node, or drives out the logs of others.
+// the node keeps, and for how long. The logs of one user have a limit, and so have all together;
+// beyond it the node removes the oldest of the user who has the most. So no user fills the disk of
+// a node, or displaces the logs of others.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct LogRetention {
   uint64_t user_bytes = 4 * kGiB;
   size_t attempts = 2000;
   // All users together.
-  uint64_t bytes() const { return user_bytes * 4; }
+  uint64_t bytes() const { return user_bytes > UINT64_MAX / 4 ? UINT64_MAX : user_bytes * 4; }
   // One attempt, while it runs, too: a user keeps the logs of several.
   uint64_t attempt_bytes() const { return user_bytes / 4; }
 };

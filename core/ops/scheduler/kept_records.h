@@ -1,6 +1,6 @@
-// What a service remembers of work that has ended, for a while: finished tasks, logs. When it is
-// too much, the oldest record of the user who keeps the most goes first, so nobody loses records
-// because somebody else produces many.
+// Records of work that has ended, which a service keeps for a while: finished tasks, logs. When it
+// keeps too many, it removes the oldest record of the user who has the most. So no user loses
+// records because another user produces many.
 #pragma once
 
 #include <cstddef>

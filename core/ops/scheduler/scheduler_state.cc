@@ -199,13 +199,14 @@ Result<uint64_t> SchedulerState::submit(wire::SubmitRequest request, SubmittedBy
   *task.mutable_owner() = std::move(*request.mutable_owner());
   *task.mutable_spec() = std::move(*request.mutable_spec());
   FF_TRY(usage_.check(task, by));
-  task.set_id(next_id_++);
+  const uint64_t id = next_id_++;
+  task.set_id(id);
   task.set_once(request.once());
   task.set_submitted(now.wall_ns);
-  wire::Task& stored = tasks_[task.id()] = std::move(task);
-  add_unfinished(stored);
-  change(stored);
-  return stored.id();
+  add_unfinished(task);
+  change(task);
+  tasks_[id] = std::move(task);
+  return id;
 }
 
 Result<void> SchedulerState::control(uint64_t id, TaskControl what, Now now) {

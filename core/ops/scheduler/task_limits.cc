@@ -54,7 +54,8 @@ uint64_t TaskLimits::description_bytes_max(size_t tasks) {
 }
 
 uint64_t history_bytes_max(size_t finished_tasks) {
-  return std::max(kBytesLeast, finished_tasks * kHistoryBytes);
+  const uint64_t counted = std::min<uint64_t>(finished_tasks, UINT64_MAX / kHistoryBytes);
+  return std::max(kBytesLeast, counted * kHistoryBytes);
 }
 
 uint64_t description_bytes(const wire::Task& task) {

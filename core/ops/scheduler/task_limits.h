@@ -1,8 +1,9 @@
 // Limits on the tasks that the scheduler holds, so that no user can fill its memory and its store.
 //
-// A user's share limits what the user submits with a token. Who may act for any user is an
-// operator: only the limits of the whole scheduler apply, and the last tenth of these is kept for
-// operators. A description is a command with its environment; each is counted as it lies in memory.
+// A user's share limits what the user submits with a token. A caller that may act for any user is
+// an operator: only the limits of the whole scheduler apply to it, and only operators may use the
+// last tenth of these. A description is a command with its environment, counted as it lies in
+// memory.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 //
 // An answer is never older than kCacheNs while the servers answer. While they do not, the last list
 // counts for kOutageNs, so that users can stop and submit tasks meanwhile; then every user is
-// refused until a server answers. Who may act for any user has no token, and is not concerned.
+// refused until a server answers. Callers that may act for any user have no token.
 #pragma once
 
 #include <cstdint>
