@@ -1,6 +1,7 @@
 // revoked_tokens.cc: reads the file again after a while.
 #include "ops/scheduler/revoked_tokens.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "platform/base/bytes.h"

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "ops/scheduler/attempt_record.h"
 #include "platform/io/system_disk.h"
