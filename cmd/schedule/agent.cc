@@ -38,6 +38,7 @@ struct AgentOptions {
   std::optional<std::string> dir;
   std::optional<std::string> task_dir;
   int64_t keep_logs_ns = 7 * 24 * 3600 * kSecond;
+  uint64_t keep_log_bytes = scheduler::LogRetention().user_bytes;
   bool end_tasks = false;
   std::string validate_level = "weekly";
 };
@@ -118,13 +119,15 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
   ::umask(022);  // not the inherited one: tasks of other users pass through folders created here
   io::SystemDisk disk;
   FF_TRY(const auto reconciler,
-         scheduler::NodeReconciler::open(disk, session.stop.clock(),
-                                         {.dir = dir,
-                                          .tasks = tasks_of(options, dir),
-                                          .shim = {own_program(), "schedule", "shim"},
-                                          .cgroup = ::geteuid() == 0 ? "ff/tasks" : "",
-                                          .uid = ::geteuid(),
-                                          .keep_logs_ns = options.keep_logs_ns}));
+         scheduler::NodeReconciler::open(
+             disk, session.stop.clock(),
+             {.dir = dir,
+              .tasks = tasks_of(options, dir),
+              .shim = {own_program(), "schedule", "shim"},
+              .cgroup = ::geteuid() == 0 ? "ff/tasks" : "",
+              .key = daemon->root_key(),
+              .uid = ::geteuid(),
+              .logs = {.keep_ns = options.keep_logs_ns, .user_bytes = options.keep_log_bytes}}));
   std::optional<scheduler::Agent> agent;
   // Methods must be added before the daemon listens; its address is known afterwards.
   agent.emplace(daemon->client(), daemon->router(), *reconciler,
@@ -141,6 +144,19 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
     return fail(Errc::deadline, "some killed ranks hang in the kernel");
   }
   return {};
+}
+
+void declare_log_retention(Command& agent, AgentOptions& options) {
+  agent
+      .option("--keep-logs", duration(options.keep_logs_ns),
+              "How long the agent keeps the logs of finished tasks")
+      .config("schedule-agent.keep-logs");
+  agent
+      .option("--keep-log-size", size(options.keep_log_bytes),
+              "Maximum size of the logs of one user's finished tasks; of all users four times, and "
+              "of one task a quarter of it. The agent removes the oldest of the user who has the "
+              "most")
+      .config("schedule-agent.keep-log-size");
 }
 
 }  // namespace
@@ -195,10 +211,7 @@ void declare_schedule_agent(Command& agent) {
       .option("--task-dir", dir(options.task_dir),
               "Directory below which the agent creates $FF_TASK_DIR of each task")
       .config("schedule-agent.task-dir");
-  agent
-      .option("--keep-logs", duration(options.keep_logs_ns),
-              "How long the agent keeps the logs of finished tasks")
-      .config("schedule-agent.keep-logs");
+  declare_log_retention(agent, options);
   agent
       .flag("--end-tasks", options.end_tasks,
             "When the agent stops, also stop the ranks on this node: SIGTERM, and SIGKILL after 10 "

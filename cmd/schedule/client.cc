@@ -40,10 +40,14 @@ Result<std::unique_ptr<SchedulerClient>> SchedulerClient::open(Session& session,
   if (!address) return std::move(address).error().with_context("--scheduler: ");
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
+  std::optional<uint32_t> token_user;
+  if (transport.keyring != nullptr && transport.keyring->self().role == auth::Role::user) {
+    token_user = transport.keyring->self().uids.front().first;
+  }
   const int64_t deadline_ns = deadline_before_stop_ns(session.stop, timeout_ns);
   std::unique_ptr<SchedulerClient> client(
       new SchedulerClient(session, std::move(transport), address->text(), deadline_ns));
-  client->has_token_ = options.net.token.has_value();
+  client->token_user_ = token_user;
   client->scheduler_ = std::make_unique<rpc::Client>(client->client_.context, *address,
                                                      auth::Service{auth::Role::scheduler, {}});
   return client;

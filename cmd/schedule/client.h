@@ -69,8 +69,9 @@ class SchedulerClient {
 
   Session& session() { return session_; }
   Rng& rng() { return client_.rng; }
-  // The caller is identified by a token, whoever runs the command.
-  bool has_token() const { return has_token_; }
+  // The user whose token identifies the caller, whoever runs the command; empty: the caller may act
+  // for any user.
+  std::optional<uint32_t> token_user() const { return token_user_; }
   int64_t wall_ns() const { return session_.stop.clock().wall_ns(); }
 
  private:
@@ -95,7 +96,7 @@ class SchedulerClient {
   void take_ticket(const scheduler::wire::ListedNode& node, int64_t expires_s);
 
   Session& session_;
-  bool has_token_ = false;
+  std::optional<uint32_t> token_user_;
   const std::string address_;
   const int64_t deadline_ns_;  // steady
   NetClient client_;

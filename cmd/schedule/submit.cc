@@ -18,6 +18,7 @@
 namespace ff::cmd {
 namespace {
 
+using scheduler::wire::Owner;
 using scheduler::wire::Spec;
 using scheduler::wire::SubmitRequest;
 
@@ -32,6 +33,13 @@ constexpr std::string_view kNeeded[] = {"PATH", "HOME", "USER", "LANG", "TERM"};
 constexpr std::string_view kWithheld[] = {"FF_TOKEN", "FF_KEY", "FF_SCHEDULER", "FF_TASK",
                                           "FF_ATTEMPT"};
 constexpr std::string_view kSecretWords[] = {"SECRET", "TOKEN", "PASSWORD", "_KEY"};
+// Not inherited either, by their first letters: what belongs to a session or a service on this
+// machine. On a node these name nothing, or hand on credentials (agents, systemd).
+constexpr std::string_view kOfThisMachine[] = {
+    "SSH_AUTH_SOCK",   "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS",
+    "XDG_RUNTIME_DIR", "XDG_SESSION_",  "SUDO_",          "CREDENTIALS_DIRECTORY",
+    "NOTIFY_SOCKET",   "LISTEN_FDS",    "LISTEN_PID",     "LISTEN_FDNAMES",
+    "WATCHDOG_",       "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID"};
 
 Error bad(const std::string& option, std::string_view value, std::string_view says) {
   return fail(Errc::usage, "{} {}: {}", option, value, says);
@@ -43,35 +51,6 @@ Result<void> check_pair(const std::string& option, const std::string& pair) {
   return bad(option, "'" + printable(pair) + "'", "expected NAME=VALUE");
 }
 
-// Variables of the caller, of no use to another user.
-constexpr std::string_view kPersonal[] = {
-    "HOME", "USER", "LOGNAME", "MAIL", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"};
-
-bool is_inherited(std::string_view name, const SubmitOptions& options) {
-  if (options.user && std::ranges::find(kPersonal, name) != std::ranges::end(kPersonal)) {
-    return false;
-  }
-  return is_passed_on(name, options.no_inherit);
-}
-
-// The inherited environment, then the given variables; each name once.
-Result<std::map<std::string, std::string>> environment(const SubmitOptions& options) {
-  std::map<std::string, std::string> all;
-  for (char** at = environ; at != nullptr && *at != nullptr; at++) {
-    const std::string pair = *at;
-    const size_t equals = pair.find('=');
-    if (equals == pair.npos || equals == 0) continue;
-    const std::string name = pair.substr(0, equals);
-    if (is_inherited(name, options)) all[name] = pair.substr(equals + 1);
-  }
-  for (const std::string& pair : options.env) {
-    FF_TRY(check_pair("--env", pair));
-    const size_t equals = pair.find('=');
-    all[pair.substr(0, equals)] = pair.substr(equals + 1);
-  }
-  return all;
-}
-
 Result<std::string> task_folder(const SubmitOptions& options) {
   char* const current = ::get_current_dir_name();
   if (current == nullptr) return errno_error(errno, "the current folder");
@@ -81,11 +60,11 @@ Result<std::string> task_folder(const SubmitOptions& options) {
   return options.chdir->starts_with('/') ? *options.chdir : io::join(here, *options.chdir);
 }
 
-Result<Spec> make_spec(const SubmitOptions& options) {
+Result<Spec> make_spec(const SubmitOptions& options, bool is_own) {
   Spec spec;
   spec.set_name(options.name.value_or(""));
   for (const std::string& word : options.words) spec.add_argv(word);
-  FF_TRY(const auto variables, environment(options));
+  FF_TRY(const auto variables, task_environment(options, is_own));
   for (const auto& [name, value] : variables) spec.add_env(name + "=" + value);
   FF_TRY(const std::string cwd, task_folder(options));
   spec.set_cwd(cwd);
@@ -121,16 +100,20 @@ Result<Spec> make_spec(const SubmitOptions& options) {
   return spec;
 }
 
-// With a token, the scheduler sets the owner to the user of the token, and its nodes look up the
-// groups.
-Result<void> set_owner(scheduler::wire::Owner& owner, const SubmitOptions& options,
-                       bool has_token) {
-  io::SystemDisk disk;
-  meta::Caller caller = process_caller();
-  if (options.user && has_token) {
+// `token_user`: with a token, its user. Then the scheduler sets the owner to that user, and its
+// nodes look up the groups.
+Result<Owner> task_owner(const SubmitOptions& options, std::optional<uint32_t> token_user) {
+  Owner owner;
+  if (options.user && token_user) {
     return bad("--user", printable(*options.user),
                "with a token, ff submits for the user of that token");
   }
+  if (token_user) {
+    owner.set_uid(*token_user);
+    return owner;
+  }
+  io::SystemDisk disk;
+  meta::Caller caller = process_caller();
   if (options.user) {
     auto user = client::parse_owner(disk, *options.user);
     if (!user || !user->uid || user->gid) {
@@ -138,7 +121,7 @@ Result<void> set_owner(scheduler::wire::Owner& owner, const SubmitOptions& optio
     }
     caller = {.uid = *user->uid, .gid = *user->uid, .groups = {}};
   }
-  if (caller.uid == 0 && !has_token) {
+  if (caller.uid == 0) {
     Error error = fail(Errc::refused, "root cannot own tasks");
     error.hint = "Name the user with --user, or submit as that user.";
     return error;
@@ -147,7 +130,7 @@ Result<void> set_owner(scheduler::wire::Owner& owner, const SubmitOptions& optio
   owner.set_gid(caller.gid);
   for (const uint32_t group : caller.groups) owner.add_groups(group);
   owner.set_name(client::AccountNames(disk).user(caller.uid));
-  return {};
+  return owner;
 }
 
 constexpr std::string_view kTaskOptions = "Task options";
@@ -174,10 +157,29 @@ Result<void> run_submit(Session& session, const SubmitCommand& options, int64_t 
 
 bool is_passed_on(std::string_view name, bool no_inherit) {
   if (no_inherit) return std::ranges::find(kNeeded, name) != std::ranges::end(kNeeded);
-  if (!name.starts_with("FF_")) return true;
   const auto begins = [&](std::string_view part) { return name.starts_with(part); };
+  if (std::ranges::any_of(kOfThisMachine, begins)) return false;
+  if (!name.starts_with("FF_")) return true;
   const auto contains = [&](std::string_view part) { return name.find(part) != name.npos; };
   return !std::ranges::any_of(kWithheld, begins) && !std::ranges::any_of(kSecretWords, contains);
+}
+
+Result<std::map<std::string, std::string>> task_environment(const SubmitOptions& options,
+                                                            bool is_own) {
+  std::map<std::string, std::string> all;
+  for (char** at = environ; is_own && at != nullptr && *at != nullptr; at++) {
+    const std::string pair = *at;
+    const size_t equals = pair.find('=');
+    if (equals == pair.npos || equals == 0) continue;
+    const std::string name = pair.substr(0, equals);
+    if (is_passed_on(name, options.no_inherit)) all[name] = pair.substr(equals + 1);
+  }
+  for (const std::string& pair : options.env) {
+    FF_TRY(check_pair("--env", pair));
+    const size_t equals = pair.find('=');
+    all[pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  return all;
 }
 
 Result<uint32_t> parse_signal(std::string_view text) {
@@ -213,8 +215,9 @@ Result<uint32_t> parse_restart(std::string_view text) {
 
 Result<uint64_t> submit_task(SchedulerClient& client, const SubmitOptions& options) {
   SubmitRequest request;
-  FF_TRY(*request.mutable_spec(), make_spec(options));
-  FF_TRY(set_owner(*request.mutable_owner(), options, client.has_token()));
+  FF_TRY(*request.mutable_owner(), task_owner(options, client.token_user()));
+  const bool is_own = request.owner().uid() == ::geteuid();
+  FF_TRY(*request.mutable_spec(), make_spec(options, is_own));
   // The same key in each attempt: a lost reply must not create two tasks.
   std::string once;
   while (once.size() < kOnceBytes) {
@@ -264,29 +267,35 @@ void declare_task(Command& command, SubmitOptions& options) {
   option("--hang", duration(options.hang_ns),
          "Fail the task when no rank prints or sends a heartbeat for this long; 0s disables this");
   option("-e,--env", text(options.env, "NAME=VALUE"),
-         "Add a variable to the environment that the task inherits");
+         "Set a variable in the environment of the task");
   command
       .flag("--no-inherit", options.no_inherit,
-            "Pass on only PATH, HOME, USER, LANG and TERM of this environment")
+            "Pass on only PATH, HOME, USER, LANG and TERM of this environment, and nothing to the "
+            "task of another user")
       .section(kTaskOptions);
   option("--chdir", dir(options.chdir),
          "Directory of the task on its nodes; without it the current directory");
   option("--user", text(options.user, "USER"),
          "Submit the task for this user, a name of this machine or a number; requires the cluster "
-         "key");
+         "key. The task of another user inherits nothing of this environment");
 }
 
 void declare_schedule_submit(Command& submit) {
   auto& options = submit.keep<SubmitCommand>();
   submit.about(
       "Puts a task into the queue and prints its id. The task runs CMD on all of its nodes, in the "
-      "current directory and with the current environment, except for variables that name keys, "
-      "tokens or the scheduler of ff. Options end at CMD, with or without '--' before it.\n\n"
-      "When the scheduler preempts a task, it asks the task to stop (with the file 'stop' in "
-      "$FF_TASK_DIR). The task has 30 seconds to acknowledge and 5 minutes to save; the scheduler "
-      "restarts it later under the same id.\n\n"
-      "If the connection is lost, ff sends the request again; the scheduler still creates only one "
-      "task.");
+      "current directory. Options end at CMD, with or without '--' before it.\n\nA task of your "
+      "own user inherits the environment of this command, except for variables that name keys, "
+      "tokens or the scheduler of ff, or that belong to a session of this machine (SSH_AUTH_SOCK, "
+      "XDG_RUNTIME_DIR, SUDO_USER and the like). The task of another user (--user, or a token of "
+      "another user) inherits nothing: it gets the variables of --env only. Each node then sets "
+      "HOME, USER, LOGNAME and SHELL from its own user database, and a default PATH, unless the "
+      "task has them already. The scheduler stores the environment until it forgets the task, and "
+      "shows it to the owner and to operators: pass secrets in files.\n\nWhen the scheduler "
+      "preempts a task, it asks the task to stop (with the file 'stop' in $FF_TASK_DIR). The task "
+      "has 30 seconds to acknowledge and 5 minutes to save; the scheduler restarts it later under "
+      "the same id.\n\nIf the connection is lost, ff sends the request again; the scheduler still "
+      "creates only one task.");
   declare_task(submit, options.task);
   declare_scheduler(submit, options.schedule);
   submit.example("ff schedule submit -n 4 --partition h200 python train.py --lr 3e-4",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,7 +41,12 @@ Result<uint64_t> submit_task(SchedulerClient& client, const SubmitOptions& optio
 Result<uint32_t> parse_signal(std::string_view text);
 // "on-failure:3" -> 3. Errc::usage.
 Result<uint32_t> parse_restart(std::string_view text);
-// Whether a task inherits this variable of the submitting environment.
+// The environment that a task is submitted with: what it inherits from this process, then the
+// variables of --env; each name once. `is_own`: the task runs as the user of this process. Only
+// then does it inherit anything. Errc::usage.
+Result<std::map<std::string, std::string>> task_environment(const SubmitOptions& options,
+                                                            bool is_own);
+// Whether a task of this process's user inherits this variable.
 bool is_passed_on(std::string_view name, bool no_inherit);
 
 }  // namespace ff::cmd

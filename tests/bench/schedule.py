@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import tempfile
 
-TASKS, FLIGHTS = 9000, 64  # of one user, who may have 10,000
+TASKS, FLIGHTS = 9000, 64  # by an operator; all users together may have 10,000
 
 
 def decisions(build):

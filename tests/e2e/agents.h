@@ -110,7 +110,8 @@ class AgentsTest : public testing::Test {
   // Agents. -------------------------------------------------------------------------------------
 
   std::string agent_dir(const std::string& name) const { return dir_ / name; }
-  void start_agent(const std::string& name, const Words& more = {}) {
+  void start_agent(const std::string& name, const Words& more = {},
+                   std::map<std::string, std::string> env = {}) {
     Words words = {FF_BINARY,
                    "schedule",
                    "agent",
@@ -127,7 +128,8 @@ class AgentsTest : public testing::Test {
                    "--key",
                    key_file()};
     words.insert(words.end(), more.begin(), more.end());
-    agents_[name] = std::make_unique<test::Child>(test::Launch{.argv = words});
+    agents_[name] =
+        std::make_unique<test::Child>(test::Launch{.argv = words, .env = std::move(env)});
     ASSERT_TRUE(agents_[name]->wait_for_out("listening")) << agents_[name]->err;
   }
   void kill_agent(const std::string& name) {
@@ -238,7 +240,9 @@ class AgentsTest : public testing::Test {
   rpc::GrantScheduler grants_;
   std::optional<rpc::ClientContext> context_;
   scheduler::SchedulerTimeouts timeouts_;
-  std::function<Task<Result<void>>(auth::TokenId)> check_token_;  // null: all tokens are valid
+  // All tokens are valid.
+  std::function<Task<Result<void>>(auth::TokenId)> check_token_ =
+      [](auth::TokenId) -> Task<Result<void>> { co_return Result<void>(); };
   uint16_t port_ = 0;
   kv::MemoryStore store_;
   std::unique_ptr<kv::MemoryEngine> engine_;

@@ -1,6 +1,7 @@
 // ff schedule agent as real processes: tasks from their order to their end, and everything that can
 // be killed meanwhile.
 #include <gtest/gtest.h>
+#include <pwd.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -81,6 +82,37 @@ TEST_F(AgentsTest, ARankHasItsUserItsWordsAndItsPlace) {
   // The agent keeps the log, and nothing else.
   until("the attempt is put away", [&] { return attempts_of("n0") == 0; });
   EXPECT_FALSE(std::filesystem::exists(dir_ / ("tasks-n0/" + fmt::format("{}.1", id))));
+}
+
+// The agent of root runs it: nothing of root's environment is there.
+TEST_F(AgentsTest, ATaskWithoutVariablesHasThoseOfALogin) {
+  start_scheduler();
+  start_agent("n0", {}, {{"SECRET_OF_ROOT", "1"}, {"FF_SECRET_OF_ROOT", "1"}});
+  wire::Spec spec = script("env -0 >$1/env", {out_});
+  spec.clear_env();
+  const wire::Task task = finished(submit(spec));
+  EXPECT_EQ(outcome(task), TaskOutcome::succeeded) << task.outcome_text();
+  const passwd* const nobody = ::getpwuid(kNobodyUid);
+  ASSERT_NE(nobody, nullptr);
+  const auto env = parts(out("env"));
+  for (const std::string& variable :
+       {fmt::format("HOME={}", nobody->pw_dir), fmt::format("USER={}", nobody->pw_name),
+        fmt::format("LOGNAME={}", nobody->pw_name), fmt::format("SHELL={}", nobody->pw_shell),
+        std::string("PATH=/usr/local/bin:/usr/bin:/bin")}) {
+    EXPECT_TRUE(env.contains(variable)) << variable;
+  }
+  // The shell adds PWD, SHLVL, OLDPWD and _; all others are of the node.
+  const std::set<std::string> shell = {"PWD", "OLDPWD", "SHLVL", "_"};
+  const std::set<std::string> node = {
+      "HOME",       "USER",       "LOGNAME",          "SHELL",  "PATH",      "WORLD_SIZE",
+      "RANK",       "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NNODES", "NODE_RANK", "MASTER_ADDR",
+      "MASTER_PORT"};
+  for (const std::string& variable : env) {
+    const std::string name = variable.substr(0, variable.find('='));
+    EXPECT_TRUE(name.empty() || shell.contains(name) || node.contains(name) ||
+                name.starts_with("FF_TASK") || name == "FF_KEY_FILE")
+        << variable;
+  }
 }
 
 TEST_F(AgentsTest, UsersReachTheirFoldersWhateverTheUmask) {
@@ -474,13 +506,13 @@ class AgentLogsTest : public AgentsTest {
  protected:
   // Where the node's agent answers, asked with a key or a token.
   std::string agent_address() {
-    std::string found;
+    if (!agent_address_.empty()) return agent_address_;
     until("the agent has told where it answers", [&] {
       const auto nodes = call(scheduler::kNodes, wire::NodesRequest());
-      if (nodes && nodes->nodes_size() > 0) found = nodes->nodes(0).node().agent();
-      return !found.empty();
+      if (nodes && nodes->nodes_size() > 0) agent_address_ = nodes->nodes(0).node().agent();
+      return !agent_address_.empty();
     });
-    return found;
+    return agent_address_;
   }
   Result<wire::LogReply> ask(auth::Entity self, wire::LogRequest request) {
     const auth::Entity agent{.role = auth::Role::agent, .name = "n0"};
@@ -504,6 +536,8 @@ class AgentLogsTest : public AgentsTest {
     const auth::TokenId user{.uid = uid, .serial = 1};
     return ask(auth::user_entity(user), std::move(request));
   }
+
+  std::string agent_address_;
 };
 
 TEST_F(AgentLogsTest, ATokenThatWasWithdrawnReadsNothing) {
@@ -527,6 +561,45 @@ TEST_F(AgentLogsTest, ATokenThatWasWithdrawnReadsNothing) {
   is_withdrawn = false;
   const auto reply = log_as(kNobodyUid, request);
   EXPECT_TRUE(reply.ok()) << reply.error().message;
+}
+
+TEST_F(AgentLogsTest, WhatWasValidIsAskedAgain) {
+  bool is_withdrawn = false;
+  check_token_ = [&](auth::TokenId) -> Task<Result<void>> {
+    if (!is_withdrawn) co_return Result<void>();
+    co_return fail(Errc::refused, "the token was withdrawn");
+  };
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script("echo one"));
+  (void)finished(id);
+  wire::LogRequest request;
+  request.set_task(id);
+  ASSERT_TRUE(log_as(kNobodyUid, request).ok());
+  is_withdrawn = true;
+  std::optional<Error> refused;
+  until("the agent has asked again", [&] {
+    const auto reply = log_as(kNobodyUid, request);
+    if (!reply) refused = reply.error();
+    return refused.has_value();
+  });
+  EXPECT_EQ(refused->code, Errc::refused) << refused->message;
+  EXPECT_TRUE(log(request).ok());
+}
+
+TEST_F(AgentLogsTest, WithoutTheSchedulerNoTokenIsValid) {
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script("echo one"));
+  (void)finished(id);
+  wire::LogRequest request;
+  request.set_task(id);
+  ASSERT_TRUE(log(request).ok());
+  stop_scheduler();
+  EXPECT_FALSE(log_as(kNobodyUid, request).ok());
+  EXPECT_TRUE(log(request).ok());  // the operator has no token
+  start_scheduler();
+  until("the agent has found the scheduler", [&] { return log_as(kNobodyUid, request).ok(); });
 }
 
 TEST_F(AgentLogsTest, FromAnywhereToTheEnd) {

@@ -163,9 +163,11 @@ class ScheduleLogs : public testing::Test {
     key_ = auth::read_key_file(disk, dir_ / "key").value();
     test::write_file(dir_ / "ann", auth::token_text(key_, {kLogsUser, 1}));
     std::filesystem::permissions(dir_ / "ann", std::filesystem::perms::owner_read);
+    test::write_file(dir_ / "revoked", "");
     test::Launch launch;
-    launch.argv = {FF_BINARY, "schedule",     "serve", "--listen",  "127.0.0.1:0",
-                   "--dir",   dir_ / "state", "--key", dir_ / "key"};
+    launch.argv = {FF_BINARY,       "schedule",     "serve", "--listen",   "127.0.0.1:0",
+                   "--dir",         dir_ / "state", "--key", dir_ / "key", "--revoked-tokens",
+                   dir_ / "revoked"};
     scheduler_ = std::make_unique<test::Child>(launch);
     ASSERT_TRUE(scheduler_->wait_for_out("listening on ")) << scheduler_->err;
     ASSERT_TRUE(scheduler_->wait_for_out("\n"));

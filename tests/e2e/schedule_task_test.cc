@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -41,14 +42,17 @@ class Schedule : public testing::Test {
       test::write_file(dir_ / name, auth::token_text(cluster, {uid, 1}));
       std::filesystem::permissions(dir_ / name, std::filesystem::perms::owner_read);
     }
+    test::write_file(revoked(), "");
     start("127.0.0.1:0");
   }
 
+  std::string revoked() const { return dir_ / "revoked"; }
   std::string key() const { return dir_ / "key"; }
   void start(const std::string& listen) {
     test::Launch launch;
-    launch.argv = {FF_BINARY, "schedule",     "serve", "--listen", listen,
-                   "--dir",   dir_ / "state", "--key", key()};
+    launch.argv = {FF_BINARY,      "schedule", "serve", "--listen",         listen,   "--dir",
+                   dir_ / "state", "--key",    key(),   "--revoked-tokens", revoked()};
+    launch.argv.insert(launch.argv.end(), more_.begin(), more_.end());
     scheduler_ = std::make_unique<test::Child>(launch);
     ASSERT_TRUE(scheduler_->wait_for_out("listening on ")) << scheduler_->err;
     ASSERT_TRUE(scheduler_->wait_for_out("\n"));
@@ -95,6 +99,7 @@ class Schedule : public testing::Test {
   }
 
   const test::TempDir dir_;
+  Words more_;  // options of the scheduler
   std::unique_ptr<test::Child> scheduler_;
   std::string address_;
 };
@@ -107,10 +112,6 @@ TEST_F(Schedule, WhoseTaskItIs) {
   };
   EXPECT_EQ(owner(operate({"submit", "--user", "nobody", "true"}))["user"], "nobody");
   EXPECT_EQ(owner(operate({"submit", "--user", "4711", "true"}))["uid"], 4711);
-  const json mail = owner(operate({"submit", "--user", "nobody", "true"}))["spec"]["env"];
-  for (const auto& variable : mail) {
-    EXPECT_FALSE(std::string(variable).starts_with("HOME=")) << variable;
-  }
   const auto root = operate({"submit", "true"});
   EXPECT_EQ(root.exit, 5);
   EXPECT_NE(root.err.find("--user"), std::string::npos) << root.err;
@@ -189,28 +190,69 @@ TEST_F(Schedule, AllOptionsArrive) {
   EXPECT_NE(explained(id).find("in zone b with labels disk=nvme and x=y"), std::string::npos);
 }
 
+// The task runs as another user than this process: it inherits nothing.
+TEST_F(Schedule, AnotherUsersTaskInheritsNothing) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root submits for others without asking";
+  const auto variables = [&](test::Launch launch) {
+    launch.env["SECRET_OF_ROOT"] = "x";
+    launch.env["FF_STORE"] = "/ckpt";
+    const auto ran = test::run(launch);
+    EXPECT_EQ(ran.exit, 0) << ran.err;
+    return data_of(
+        operate({"show", ran.out.substr(0, ran.out.find('\n')), "--json"}))["spec"]["env"];
+  };
+  const json none = json::array();
+  EXPECT_EQ(variables(as("", {"submit", "--user", "nobody", "true"})), none);
+  EXPECT_EQ(variables(as("", {"submit", "--user", "nobody", "--no-inherit", "true"})), none);
+  EXPECT_EQ(variables(as("", {"submit", "--user", "4711", "-e", "A=1", "-e", "HOME=/h", "true"})),
+            json::array({"A=1", "HOME=/h"}));
+  // Root with the token of a user.
+  EXPECT_EQ(variables(as("ann", {"submit", "-e", "A=1", "true"})), json::array({"A=1"}));
+}
+
 TEST_F(Schedule, SecretsStayHere) {
-  auto launch = as("ann", {"submit", "-e", "MINE=1", "true"});
+  // This process's user, or user 61234 in a process of its own.
+  Words become;
+  std::string token = "mine";
+  io::SystemDisk disk;
+  const auth::Key cluster = auth::read_key_file(disk, key()).value();
+  test::write_file(dir_ / token, auth::token_text(cluster, {::geteuid(), 1}));
+  std::filesystem::permissions(dir_ / token, std::filesystem::perms::owner_read);
+  if (::geteuid() == 0) {
+    token = "ann";
+    become = {"setpriv", "--reuid", "61234", "--regid", "61234", "--clear-groups"};
+    std::filesystem::permissions(dir_.path(), std::filesystem::perms(0711));
+    ASSERT_EQ(::chown((dir_ / token).c_str(), kAnn, kAnn), 0);
+    Words version = become;
+    version.insert(version.end(), {FF_BINARY, "--version"});
+    if (test::run({.argv = version}).exit != 0) GTEST_SKIP() << "user 61234 cannot run the binary";
+  }
+  auto launch = as(token, {"submit", "-e", "MINE=1", "true"});
+  launch.argv.insert(launch.argv.begin(), become.begin(), become.end());
   launch.env["FF_KEY_PHRASE"] = "x";
   launch.env["FF_STORE"] = "/ckpt";
   launch.env["OTHER"] = "2";
   launch.env["TERM"] = "dumb";
+  launch.env["SSH_AUTH_SOCK"] = "/tmp/agent";
+  launch.env["XDG_RUNTIME_DIR"] = "/run/user/61234";
   ASSERT_EQ(test::run(launch).exit, 0);
-  const json env = show("1")["spec"]["env"];
-  std::set<std::string> names;
-  for (const std::string pair : env) names.insert(pair.substr(0, pair.find('=')));
+  const auto names_of = [&](const std::string& task) {
+    const json env = data_of(operate({"show", task, "--json"}))["spec"]["env"];
+    std::set<std::string> names;
+    for (const std::string pair : env) names.insert(pair.substr(0, pair.find('=')));
+    return names;
+  };
+  const auto names = names_of("1");
   for (const char* const there : {"PATH", "HOME", "MINE", "FF_STORE", "OTHER"}) {
     EXPECT_TRUE(names.contains(there)) << there;
   }
-  for (const char* const absent : {"FF_TOKEN_FILE", "FF_SCHEDULER", "FF_KEY_PHRASE"}) {
+  for (const char* const absent :
+       {"FF_TOKEN_FILE", "FF_SCHEDULER", "FF_KEY_PHRASE", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR"}) {
     EXPECT_FALSE(names.contains(absent)) << absent;
   }
   launch.argv.insert(launch.argv.end() - 1, "--no-inherit");
   ASSERT_EQ(test::run(launch).exit, 0);
-  names.clear();
-  const json few = show("2")["spec"]["env"];
-  for (const std::string pair : few) names.insert(pair.substr(0, pair.find('=')));
-  EXPECT_EQ(names, (std::set<std::string>{"HOME", "MINE", "PATH", "TERM"}));
+  EXPECT_EQ(names_of("2"), (std::set<std::string>{"HOME", "MINE", "PATH", "TERM"}));
 }
 
 TEST_F(Schedule, WordsStayAsTheyAre) {
@@ -279,7 +321,7 @@ TEST_F(Schedule, MistakesAreNamed) {
 }
 
 TEST_F(Schedule, OthersTasksAreSeenAndLeftAlone) {
-  const std::string id = submit({"true"});
+  const std::string id = submit({"-e", "MINE=1", "true"});
   EXPECT_EQ(data_of(bob({"list", "--json"}))["tasks"].size(), 1u);
   EXPECT_EQ(data_of(bob({"list", "--json", "--user", std::to_string(kBob)}))["tasks"].size(), 0u);
   for (const char* const what : {"stop", "suspend"}) {
@@ -289,9 +331,48 @@ TEST_F(Schedule, OthersTasksAreSeenAndLeftAlone) {
   }
   EXPECT_EQ(show(id)["state"], "queued");
   // The environment is its owner's business.
-  EXPECT_FALSE(show(id)["spec"]["env"].empty());
+  EXPECT_EQ(show(id)["spec"]["env"], json::array({"MINE=1"}));
   EXPECT_TRUE(data_of(bob({"show", id, "--json"}))["spec"]["env"].empty());
   EXPECT_EQ(operate({"stop", id}).exit, 0);
+}
+
+TEST_F(Schedule, ARevokedTokenIsRefused) {
+  const std::string id = submit({"true"});
+  test::write_file(revoked(), "# ann has left\n" + std::to_string(kAnn) + "\n");
+  EXPECT_TRUE(test::eventually([&] { return ann({"list"}).exit == 5; }));
+  for (const Words& words : {Words{"submit", "true"}, Words{"list"}, Words{"show", id},
+                             Words{"stop", id}, Words{"nodes"}, Words{"logs", id}}) {
+    const auto ran = ann(words);
+    EXPECT_EQ(ran.exit, 5) << words[0] << ": " << ran.err;
+    EXPECT_NE(ran.err.find("token 1 of user 61234 is revoked"), std::string::npos) << ran.err;
+  }
+  EXPECT_EQ(bob({"show", id}).exit, 0);
+  EXPECT_EQ(operate({"show", id}).exit, 0);
+  // Nobody can tell any more who is revoked.
+  test::write_file(revoked(), "ann\n");
+  EXPECT_TRUE(test::eventually([&] { return bob({"list"}).exit == 1; }));
+  const auto refused = bob({"list"});
+  EXPECT_NE(refused.err.find(revoked() + ":1: 'ann' is neither"), std::string::npos) << refused.err;
+  EXPECT_EQ(operate({"stop", id}).exit, 0);
+  test::write_file(revoked(), "");
+  EXPECT_TRUE(test::eventually([&] { return ann({"list"}).exit == 0; }));
+}
+
+TEST_F(Schedule, AUserHasAShare) {
+  kill_scheduler();
+  more_ = {"--max-tasks", "20", "--max-user-tasks", "2"};
+  start(address_);
+  submit({"true"});
+  const std::string second = submit({"true"});
+  const auto refused = ann({"submit", "true"});
+  EXPECT_NE(refused.exit, 0);
+  EXPECT_NE(refused.err.find("(uid 61234) has 2 unfinished tasks; the limit per user is 2"),
+            std::string::npos)
+      << refused.err;
+  EXPECT_NE(refused.err.find("--max-user-tasks"), std::string::npos) << refused.err;
+  EXPECT_EQ(bob({"submit", "true"}).exit, 0);
+  EXPECT_EQ(ann({"stop", second}).exit, 0);
+  EXPECT_EQ(ann({"submit", "true"}).exit, 0);
 }
 
 TEST_F(Schedule, Quotas) {
@@ -392,6 +473,15 @@ TEST(ScheduleServe, MistakesAreNamed) {
   EXPECT_EQ(test::run_ff({"schedule", "serve", "--dir", dir / "a", "--kv", "etcd://a"}).exit, 2);
   EXPECT_EQ(test::run_ff({"schedule", "serve", "--dir", dir / "a", "--listen", "0.0.0.0:0"}).exit,
             5);
+  for (const Words& wrong : {Words{"--max-tasks", "0"}, Words{"--max-user-tasks", "2000000"}}) {
+    Words words = {"schedule", "serve", "--dir", dir / "a", "--listen", "127.0.0.1:0"};
+    words.insert(words.end(), wrong.begin(), wrong.end());
+    EXPECT_EQ(test::run_ff(words).exit, 2) << wrong[0];
+  }
+  const auto no_list = test::run_ff({"schedule", "serve", "--dir", dir / "a", "--listen",
+                                     "127.0.0.1:0", "--revoked-tokens", dir / "absent"});
+  EXPECT_EQ(no_list.exit, 1);
+  EXPECT_NE(no_list.err.find("absent"), std::string::npos) << no_list.err;
   test::Launch launch;
   launch.argv = {FF_BINARY,     "schedule", "serve",      "--listen",
                  "127.0.0.1:0", "--http",   "127.0.0.1:0"};
@@ -499,7 +589,28 @@ TEST(ScheduleWords, OptionsAreRead) {
   EXPECT_FALSE(is_passed_on("FF_ANY_SECRET", false));
   EXPECT_TRUE(is_passed_on("FF_NET", false));
   EXPECT_TRUE(is_passed_on("MY_TOKEN", false));
+  for (const char* const here : {"SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "SUDO_USER",
+                                 "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"}) {
+    EXPECT_FALSE(is_passed_on(here, false)) << here;
+  }
   EXPECT_FALSE(is_passed_on("MY_TOKEN", true));
+}
+
+TEST(ScheduleWords, OnlyTheOwnUserInherits) {
+  ASSERT_EQ(::setenv("FF_TEST_INHERITED", "1", 1), 0);
+  SubmitOptions options;
+  options.env = {"A=1", "A=2", "B="};
+  const std::map<std::string, std::string> given = {{"A", "2"}, {"B", ""}};
+  EXPECT_EQ(task_environment(options, false).value(), given);
+  const auto own = task_environment(options, true).value();
+  EXPECT_EQ(own.at("FF_TEST_INHERITED"), "1");
+  EXPECT_EQ(own.at("A"), "2");
+  options.no_inherit = true;
+  EXPECT_EQ(task_environment(options, false).value(), given);
+  EXPECT_FALSE(task_environment(options, true)->contains("FF_TEST_INHERITED"));
+  options.env = {"=1"};
+  EXPECT_EQ(task_environment(options, false).error().code, Errc::usage);
+  ::unsetenv("FF_TEST_INHERITED");
 }
 
 TEST(ScheduleWords, LogsOnATerminalHaveNoCodes) {

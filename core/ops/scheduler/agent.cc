@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ops/scheduler/token_checker.h"
 #include "platform/base/backoff.h"
 #include "platform/base/log.h"
 
@@ -17,6 +18,8 @@ constexpr int64_t kRetryMaxNs = 5 * kSecond;
 constexpr int64_t kKillRetryNs = kSecond;
 constexpr int64_t kLogNs = 30 * kSecond;
 constexpr int64_t kTokenCheckNs = 10 * kSecond;
+// The answer of the scheduler may have this age already: a removed token is refused after the sum.
+constexpr int64_t kTokenCacheNs = TokenChecker::kCacheNs - kSecond;
 
 struct Done {};
 
@@ -188,17 +191,23 @@ Task<void> Agent::enforce_lease() {
 
 // Logs. -------------------------------------------------------------------------------------------
 
-// Asks the scheduler; a positive answer is cached.
+// Asks the scheduler; a positive answer is cached. Nobody reads logs with a token while the
+// scheduler does not answer.
 Task<Result<void>> Agent::check_token(auth::TokenId token) {
   const auto found = valid_tokens_.find({token.uid, token.serial});
   if (found != valid_tokens_.end() && loop_.now_ns() < found->second) co_return Result<void>();
   wire::HoldsRequest request;
   request.set_uid(token.uid);
   request.set_serial(token.serial);
-  FF_CO_TRY(co_await rpc::call_method(scheduler_, kHolds, std::move(request),
-                                      loop_.now_ns() + kTokenCheckNs));
+  const int64_t asked_ns = loop_.now_ns();
+  auto answer =
+      co_await rpc::call_method(scheduler_, kHolds, std::move(request), asked_ns + kTokenCheckNs);
+  if (!answer) {
+    if (answer.error().code == Errc::refused) co_return std::move(answer).error();
+    co_return std::move(answer).error().with_context("the agent cannot check the token: ");
+  }
   std::erase_if(valid_tokens_, [this](const auto& one) { return one.second <= loop_.now_ns(); });
-  valid_tokens_[{token.uid, token.serial}] = loop_.now_ns() + kTokenCheckNs;
+  valid_tokens_[{token.uid, token.serial}] = asked_ns + kTokenCacheNs;
   co_return Result<void>();
 }
 

@@ -2,9 +2,9 @@
 //
 //   {"ff_shim": 1, "scheduler": "9f…", "task": 12, "attempt": 1, "node_rank": 0, "processes": 2,
 //    "port": 23450, "uid": 1000, "user": {"uid": 1000, "gid": 1000, "groups": [44]},
-//    "boot": "3f…"}
+//    "login": {"name": "ada", "home": "/home/ada", "shell": "/bin/bash"}, "boot": "3f…"}
 //
-// "user" may be absent.
+// "user" and "login" may be absent.
 #include "ops/scheduler/attempt_record.h"
 
 #include "ops/shim/json_reader.h"
@@ -46,6 +46,11 @@ std::string to_json(const AttemptRecord& record) {
     json["user"] = {
         {"uid", record.user->uid}, {"gid", record.user->gid}, {"groups", record.user->groups}};
   }
+  if (record.login) {
+    json["login"] = {{"name", shim::text_json(record.login->name)},
+                     {"home", shim::text_json(record.login->home)},
+                     {"shell", shim::text_json(record.login->shell)}};
+  }
   return shim::file_text(json);
 }
 
@@ -77,6 +82,13 @@ Result<AttemptRecord> parse_attempt(std::string_view text) {
     for (const uint64_t group : groups) {
       record.user->groups.push_back(static_cast<uint32_t>(group));
     }
+  }
+  if (fields.has("login")) {
+    FF_TRY(const shim::JsonReader login, fields.object("login"));
+    record.login.emplace();
+    FF_TRY(record.login->name, login.text("name"));
+    FF_TRY(record.login->home, login.text("home"));
+    FF_TRY(record.login->shell, login.text("shell"));
   }
   return record;
 }

@@ -13,6 +13,12 @@
 
 namespace ff::scheduler {
 
+// What a node's user database says about the login of a user (passwd(5)).
+struct LoginAccount {
+  std::string name, home, shell;
+  bool operator==(const LoginAccount&) const = default;
+};
+
 struct AttemptRecord {
   std::string scheduler = {};  // id of the scheduler that owns it
   uint64_t task = 0;
@@ -22,6 +28,7 @@ struct AttemptRecord {
   uint32_t port = 0;                        // MASTER_PORT, reserved on the first node; else 0
   uint32_t uid = 0;                         // the owner of the task, who may read its logs
   std::optional<shim::RankUser> user = {};  // credentials of the ranks; nothing: those of the agent
+  std::optional<LoginAccount> login = {};   // of that uid; nothing: unknown here
   std::string boot = {};                    // boot id of the kernel
 
   // "12.1"

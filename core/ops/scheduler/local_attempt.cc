@@ -26,6 +26,12 @@ constexpr uint32_t kKeyMode = 0600;
 constexpr const char* kKeyFile = "key";
 constexpr int32_t kNotStarted = 127 << 8;  // wait status of a shell that finds no program
 
+// All ranks of an attempt share its limit.
+uint64_t log_file_bytes(uint64_t attempt_bytes, uint32_t processes, const shim::LogLimits& usual) {
+  const uint64_t share = attempt_bytes / processes / usual.files;
+  return std::clamp(share, shim::kLogFileBytesLeast, usual.file_bytes);
+}
+
 std::vector<std::string> texts(const google::protobuf::RepeatedPtrField<std::string>& from) {
   return {from.begin(), from.end()};
 }
@@ -51,17 +57,21 @@ task::AgentTaskDir LocalAttempt::agent_task_dir() const {
 
 // Preparing. --------------------------------------------------------------------------------------
 
-Result<std::optional<shim::RankUser>> LocalAttempt::user_of(const NodeContext& context,
-                                                            const wire::Order& order) {
-  const uint32_t uid = order.owner().uid();
-  if (uid == 0) return fail(Errc::refused, "root cannot own tasks");
+Result<void> LocalAttempt::set_user(const NodeContext& context, AttemptRecord& record) {
+  if (record.uid == 0) return fail(Errc::refused, "root cannot own tasks");
   if (context.uid == 0) {
-    FF_TRY(auto user, find_user(uid, context.clock));
-    return std::optional(std::move(user));
+    FF_TRY(NodeUser user, find_user(record.uid, context.clock));
+    record.user = std::move(user.ids);
+    record.login = std::move(user.login);
+    return {};
   }
-  if (uid == context.uid) return std::optional<shim::RankUser>();
-  return fail(Errc::refused, "the agent is not root, so it runs tasks of user {} only",
-              context.uid);
+  if (record.uid != context.uid) {
+    return fail(Errc::refused, "the agent is not root, so it runs tasks of user {} only",
+                context.uid);
+  }
+  // A container may have no entry for the user of its processes; its tasks run all the same.
+  if (auto login = find_login(record.uid, context.clock)) record.login = *std::move(login);
+  return {};
 }
 
 Result<std::unique_ptr<LocalAttempt>> LocalAttempt::prepare(const NodeContext& context,
@@ -72,17 +82,16 @@ Result<std::unique_ptr<LocalAttempt>> LocalAttempt::prepare(const NodeContext& c
   if (processes == 0 || processes > task::kNodeRanksMax) {
     return fail(Errc::usage, "{} processes per node are not possible", processes);
   }
-  FF_TRY(auto user, user_of(context, order));
-  const std::string& cwd = order.spec().cwd();
-  FF_TRY(check_dir_access(user ? &*user : nullptr, cwd, context.clock));
   AttemptRecord record{.scheduler = scheduler,
                        .task = order.task(),
                        .attempt = order.attempt(),
                        .node_rank = order.node_rank(),
                        .processes = processes,
                        .uid = order.owner().uid(),
-                       .user = std::move(user),
                        .boot = context.boot};
+  FF_TRY(set_user(context, record));
+  FF_TRY(
+      check_dir_access(record.user ? &*record.user : nullptr, order.spec().cwd(), context.clock));
   PortReservation port;
   if (record.node_rank == 0) {
     FF_TRY(port, PortReservation::reserve(ports_taken, context.rng));
@@ -237,7 +246,8 @@ Result<void> LocalAttempt::write_launch(const wire::Order& order, uint32_t local
                     .first_address = order.first_address(),
                     .port = order.port(),
                     .task_dir = task_dir(),
-                    .key_file = std::move(key)};
+                    .key_file = std::move(key),
+                    .login = record_.login};
   shim::LaunchSpec launch{.argv = texts(spec.argv()),
                           .env = rank_environment(texts(spec.env()), at),
                           .cwd = spec.cwd(),
@@ -248,6 +258,7 @@ Result<void> LocalAttempt::write_launch(const wire::Order& order, uint32_t local
                           .marker = rank_marker(at),
                           .lease = context_.lease};
   launch.log.path = fmt::format("{}/{}.log", folder(), local);
+  launch.log.file_bytes = log_file_bytes(context_.log_bytes, record_.processes, launch.log);
   const std::string path = io::join(ranks_[local].dir, shim::kLaunchFile);
   return io::replace_file(context_.disk, path, to_json(launch), "new");
 }

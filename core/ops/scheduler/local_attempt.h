@@ -42,7 +42,8 @@ struct NodeContext {
   std::vector<std::string> shim;  // command of the shim
   std::string cgroup, lease;      // see shim::LaunchSpec
   std::string boot;
-  uint32_t uid = 0;  // of the agent; 0 runs tasks of all users
+  uint32_t uid = 0;        // of the agent; 0 runs tasks of all users
+  uint64_t log_bytes = 0;  // limit of the logs of one attempt
   LiveRanks& live_ranks;
   const std::atomic<int64_t>& lease_until_ns;  // steady; no rank starts later
 };
@@ -88,8 +89,8 @@ class LocalAttempt {
   };
 
   LocalAttempt(const NodeContext& context, AttemptRecord record);
-  static Result<std::optional<shim::RankUser>> user_of(const NodeContext& context,
-                                                       const wire::Order& order);
+  // Sets the user of the record, and what this node knows of the user.
+  static Result<void> set_user(const NodeContext& context, AttemptRecord& record);
   std::string folder() const;
   std::string task_dir() const;
   task::AgentTaskDir agent_task_dir() const;

@@ -18,7 +18,6 @@ namespace {
 constexpr int64_t kKillWaitNs = 5 * kSecond;  // until killed ranks are gone
 constexpr int64_t kStopPollNs = 20 * kMillisecond;
 constexpr int64_t kPruneLogsNs = 600 * kSecond;
-constexpr size_t kEndedAttemptsMax = 2000;  // attempts whose logs are kept
 
 std::string change_key_of(const NodeReconciler::Report& report) {
   std::string key = report.scheduler;
@@ -79,9 +78,11 @@ NodeReconciler::NodeReconciler(io::Disk& disk, Clock& clock, Options options, st
                .lease = io::join(options_.dir, "lease"),
                .boot = std::move(boot),
                .uid = options_.uid,
+               .log_bytes = options_.logs.attempt_bytes(),
                .live_ranks = live_ranks_,
                .lease_until_ns = lease_until_ns_},
-      logs_(disk, {context_.attempts, context_.ended}) {}
+      logs_(disk, {context_.attempts, context_.ended}),
+      ended_logs_(disk, clock, context_.ended, options_.logs) {}
 
 NodeReconciler::~NodeReconciler() = default;
 
@@ -230,7 +231,11 @@ bool NodeReconciler::execute(LocalAttempt& attempt, const wire::Order& order) {
         break;
       }
       const auto cleaned = attempt.clean_up();
-      if (cleaned) return false;
+      if (cleaned) {
+        ended_logs_.add(attempt.record().name());
+        ended_logs_.prune();
+        return false;
+      }
       log_warning("cannot clean up an attempt", {{"cause", cleaned.error().message}});
       break;
     }
@@ -240,22 +245,10 @@ bool NodeReconciler::execute(LocalAttempt& attempt, const wire::Order& order) {
 
 void NodeReconciler::prune_logs() {
   const int64_t now_ns = clock_.steady_ns();
-  if (logs_pruned_ns_ != 0 && now_ns - logs_pruned_ns_ < kPruneLogsNs) return;
-  logs_pruned_ns_ = now_ns;
-  const auto entries = disk_.list(context_.ended);
-  if (!entries) return;
-  // By the time of their end, oldest first.
-  std::vector<std::pair<int64_t, std::string>> all;
-  for (const io::DirEntry& entry : *entries) {
-    const std::string dir = io::join(context_.ended, entry.name);
-    if (const auto info = disk_.info(dir)) all.emplace_back(info->mtime_ns, dir);
-  }
-  std::ranges::sort(all);
-  const int64_t oldest_ns = clock_.wall_ns() - options_.keep_logs_ns;
-  for (size_t i = 0; i < all.size(); i++) {
-    if (all[i].first >= oldest_ns && all.size() - i <= kEndedAttemptsMax) break;
-    (void)remove_untrusted_dir(all[i].second);
-  }
+  if (logs_scanned_ns_ != 0 && now_ns - logs_scanned_ns_ < kPruneLogsNs) return;
+  logs_scanned_ns_ = now_ns;
+  ended_logs_.scan();
+  ended_logs_.prune();
 }
 
 }  // namespace ff::scheduler

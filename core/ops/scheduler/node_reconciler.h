@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/scheduler/ended_logs.h"
 #include "ops/scheduler/local_attempt.h"
 #include "ops/scheduler/scheduler.pb.h"
 #include "ops/scheduler/task_logs.h"
@@ -32,8 +33,8 @@ class NodeReconciler {
     std::string tasks;              // parent of the $FF_TASK_DIR folders; best on a tmpfs
     std::vector<std::string> shim;  // command of the shim
     std::string cgroup;
-    uint32_t uid = 0;  // of this process
-    int64_t keep_logs_ns = 0;
+    uint32_t uid = 0;        // of this process
+    LogRetention logs = {};  // of ended attempts
   };
   // Loads what an earlier agent left. Errc::refused: another agent uses the folder.
   static Result<std::unique_ptr<NodeReconciler>> open(io::Disk& disk, Clock& clock,
@@ -87,7 +88,8 @@ class NodeReconciler {
   TaskLogs logs_;
   std::map<AttemptName, std::unique_ptr<LocalAttempt>> attempts_;
   std::map<AttemptName, std::string> failed_prepares_;  // and the reason
-  int64_t logs_pruned_ns_ = 0;
+  EndedLogs ended_logs_;
+  int64_t logs_scanned_ns_ = 0;
   std::string last_warning_;
 };
 

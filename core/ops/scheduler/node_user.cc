@@ -19,7 +19,8 @@ namespace {
 constexpr int64_t kUserPollNs = 5 * kMillisecond;
 constexpr int kUnknownKeyExit = 2;  // getent's exit code
 constexpr size_t kOutputMost = 64 * kKiB;
-constexpr int kExitCodeMax = 255;  // an exit code holds no more
+constexpr size_t kHomeField = 5, kShellField = 6;  // of passwd(5)
+constexpr int kExitCodeMax = 255;                  // an exit code holds no more
 
 std::optional<uint32_t> parse_id(std::string_view text) {
   const auto number = parse_u64(text);
@@ -47,6 +48,19 @@ Result<std::optional<std::string>> run_getent(const std::string& table, const st
   return std::optional(getent->output.substr(0, getent->output.find('\n')));
 }
 
+Result<PasswdLine> find_entry(uint32_t uid, Clock& clock) {
+  FF_TRY(const auto line, run_getent("passwd", fmt::to_string(uid), clock));
+  if (!line) {
+    return fail(Errc::not_found, "this node has no user with uid {}", uid);
+  }
+  const auto entry = parse_passwd(*line);
+  // A name of digits may look like the uid of another user.
+  if (!entry || entry->uid != uid) {
+    return fail(Errc::failed, "getent printed for user {}: {}", uid, printable(*line));
+  }
+  return *entry;
+}
+
 // Runs in the child: it must not allocate, since another thread may have held the malloc lock.
 [[noreturn]] void enter(const shim::RankUser* user, const gid_t* groups, size_t count,
                         const char* folder) {
@@ -65,7 +79,10 @@ std::optional<PasswdLine> parse_passwd(std::string_view line) {
   const auto uid = parse_id(parts[2]);
   const auto gid = parse_id(parts[3]);
   if (!uid || !gid) return std::nullopt;
-  return PasswdLine{.name = std::string(parts[0]), .uid = *uid, .gid = *gid};
+  PasswdLine entry{.name = std::string(parts[0]), .uid = *uid, .gid = *gid};
+  if (parts.size() > kHomeField && !parts[kHomeField].empty()) entry.home = parts[kHomeField];
+  if (parts.size() > kShellField && !parts[kShellField].empty()) entry.shell = parts[kShellField];
+  return entry;
 }
 
 std::optional<std::vector<uint32_t>> parse_groups(std::string_view line, std::string_view name) {
@@ -80,28 +97,26 @@ std::optional<std::vector<uint32_t>> parse_groups(std::string_view line, std::st
   return groups;
 }
 
-Result<shim::RankUser> find_user(uint32_t uid, Clock& clock) {
-  FF_TRY(const auto line, run_getent("passwd", fmt::to_string(uid), clock));
-  if (!line) {
-    return fail(Errc::not_found, "this node has no user with uid {}", uid);
-  }
-  const auto entry = parse_passwd(*line);
-  // A name of digits may look like the uid of another user.
-  if (!entry || entry->uid != uid) {
-    return fail(Errc::failed, "getent printed for user {}: {}", uid, printable(*line));
-  }
-  shim::RankUser user{.uid = uid, .gid = entry->gid, .groups = {}};
-  FF_TRY(const auto listed, run_getent("initgroups", entry->name, clock));
-  const auto groups = parse_groups(listed.value_or(entry->name), entry->name);
+Result<NodeUser> find_user(uint32_t uid, Clock& clock) {
+  FF_TRY(const PasswdLine entry, find_entry(uid, clock));
+  NodeUser user{.ids = {.uid = uid, .gid = entry.gid},
+                .login = {.name = entry.name, .home = entry.home, .shell = entry.shell}};
+  FF_TRY(const auto listed, run_getent("initgroups", entry.name, clock));
+  const auto groups = parse_groups(listed.value_or(entry.name), entry.name);
   if (!groups) {
-    return fail(Errc::failed, "getent printed for the groups of {}: {}", printable(entry->name),
+    return fail(Errc::failed, "getent printed for the groups of {}: {}", printable(entry.name),
                 printable(*listed));
   }
-  user.groups = *groups;
-  if (std::ranges::find(user.groups, user.gid) == user.groups.end()) {
-    user.groups.push_back(user.gid);
+  user.ids.groups = *groups;
+  if (std::ranges::find(user.ids.groups, user.ids.gid) == user.ids.groups.end()) {
+    user.ids.groups.push_back(user.ids.gid);
   }
   return user;
+}
+
+Result<LoginAccount> find_login(uint32_t uid, Clock& clock) {
+  FF_TRY(const PasswdLine entry, find_entry(uid, clock));
+  return LoginAccount{.name = entry.name, .home = entry.home, .shell = entry.shell};
 }
 
 Result<void> check_dir_access(const shim::RankUser* user, const std::string& folder, Clock& clock) {

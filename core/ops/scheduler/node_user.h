@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/scheduler/attempt_record.h"
 #include "ops/shim/launch.h"
 #include "platform/base/clock.h"
 #include "platform/base/result.h"
@@ -18,9 +19,14 @@ namespace ff::scheduler {
 // Limit of each function, also where a database or a file system hangs.
 constexpr int64_t kLookupTimeoutNs = 10 * kSecond;
 
-// The uid with its primary and supplementary groups. Errc::not_found: unknown user; failed: getent
-// could not run.
-Result<shim::RankUser> find_user(uint32_t uid, Clock& clock);
+struct NodeUser {
+  shim::RankUser ids;  // with the primary and the supplementary groups
+  LoginAccount login;
+};
+// Errc::not_found: unknown user; failed: getent could not run.
+Result<NodeUser> find_user(uint32_t uid, Clock& clock);
+// The same without groups.
+Result<LoginAccount> find_login(uint32_t uid, Clock& clock);
 
 // Checks as that user (null: as this process) that the directory can be entered. Errors name the
 // directory and the cause.
@@ -33,6 +39,8 @@ struct PasswdLine {
   std::string name;
   uint32_t uid = 0;
   uint32_t gid = 0;
+  std::string home = "/";  // as login(1) sets them where the line names none
+  std::string shell = "/bin/sh";
 };
 std::optional<PasswdLine> parse_passwd(std::string_view line);
 std::optional<std::vector<uint32_t>> parse_groups(std::string_view line, std::string_view name);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ops/shim/spawn.h"
 #include "platform/base/bytes.h"
 
 namespace ff::scheduler {
@@ -16,11 +17,11 @@ namespace {
 // Paths of secrets of the submitting user.
 constexpr std::array<std::string_view, 2> kSecrets = {"FF_KEY", "FF_TOKEN_FILE"};
 
-}  // namespace
+using Variables = std::vector<std::pair<std::string, std::string>>;
 
-std::vector<std::string> rank_environment(const std::vector<std::string>& submitted,
-                                          const RankInfo& place) {
-  std::vector<std::pair<std::string, std::string>> own = {
+// The place of the rank, and the variables of ff.
+Variables variables_of(const RankInfo& place) {
+  Variables own = {
       {"WORLD_SIZE", fmt::to_string(uint64_t{place.nodes} * place.processes)},
       {"RANK", fmt::to_string(place.rank())},
       {"LOCAL_RANK", fmt::to_string(place.local_rank)},
@@ -35,14 +36,36 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& submit
       {"FF_TASK_DIR", place.task_dir},
   };
   if (place.key_file) own.emplace_back("FF_KEY_FILE", *place.key_file);
+  return own;
+}
+
+// What a login would set.
+Variables login_variables(const RankInfo& place) {
+  Variables login = {{"PATH", std::string(shim::kDefaultPath)}};
+  if (!place.login) return login;
+  login.emplace_back("HOME", place.login->home);
+  login.emplace_back("USER", place.login->name);
+  login.emplace_back("LOGNAME", place.login->name);
+  login.emplace_back("SHELL", place.login->shell);
+  return login;
+}
+
+}  // namespace
+
+std::vector<std::string> rank_environment(const std::vector<std::string>& submitted,
+                                          const RankInfo& place) {
+  const Variables own = variables_of(place);
+  Variables missing = login_variables(place);
   std::vector<std::string> all;
   for (const std::string& variable : submitted) {
     const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
+    std::erase_if(missing, [&](const auto& one) { return one.first == name; });
     const bool is_own =
         std::ranges::any_of(own, [&](const auto& one) { return one.first == name; });
     if (is_own || std::ranges::find(kSecrets, name) != kSecrets.end()) continue;
     all.push_back(variable);
   }
+  for (const auto& [name, value] : missing) all.push_back(fmt::format("{}={}", name, value));
   for (const auto& [name, value] : own) all.push_back(fmt::format("{}={}", name, value));
   return all;
 }

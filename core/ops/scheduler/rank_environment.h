@@ -1,6 +1,10 @@
 // The environment of a rank: the variables that the task was submitted with, then its place in the
 // gang, by the names of torchrun, and the variables of ff (schedule.md). Tokens of the user and the
 // path of the cluster key are left out: no task inherits them.
+//
+// Where the task was submitted without HOME, USER, LOGNAME, SHELL or PATH, the node sets them, as
+// cron(8) and `su -` do: from its user database, and PATH to a default. The agent's own environment
+// never reaches a rank.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/scheduler/attempt_record.h"
 #include "platform/auth/key.h"
 
 namespace ff::scheduler {
@@ -24,6 +29,7 @@ struct RankInfo {
   uint32_t port = 0;               // MASTER_PORT
   std::string task_dir = {};
   std::optional<std::string> key_file = {};
+  std::optional<LoginAccount> login = {};  // of the user, on this node
 
   uint32_t rank() const { return node_rank * processes + local_rank; }
 };

@@ -24,14 +24,20 @@ constexpr size_t kNameMax = 200;
 constexpr size_t kArgumentBytesMax = 256 * 1024;  // argv and env together
 constexpr uint32_t kNodesPerTaskMax = 100'000;
 constexpr uint32_t kProcessesMax = 1024;
-constexpr size_t kUnfinishedMax = 10'000;  // per user
+constexpr int kWordsMax = 32'768;  // argv and env together
+constexpr int kLabelsMax = 100;
+constexpr size_t kPathMax = 4096;
 
 bool has_nul(const std::string& text) { return text.find('\0') != text.npos; }
 
-// Checks that the task can be executed and shown in logs.
-Result<void> check_spec(const wire::Spec& spec) {
+// Checks the command and its environment.
+Result<void> check_words(const wire::Spec& spec) {
   if (spec.argv().empty() || spec.argv(0).empty()) {
     return fail(Errc::usage, "a task needs a command");
+  }
+  if (spec.argv_size() > kWordsMax || spec.env_size() > kWordsMax - spec.argv_size()) {
+    return fail(Errc::usage, "the command and its environment have {} words; the maximum is {}",
+                int64_t{spec.argv_size()} + spec.env_size(), kWordsMax);
   }
   size_t bytes = 0;
   for (const auto* words : {&spec.argv(), &spec.env()}) {
@@ -49,6 +55,11 @@ Result<void> check_spec(const wire::Spec& spec) {
       return fail(Errc::usage, "'{}' is not NAME=VALUE", printable(one));
     }
   }
+  return {};
+}
+
+// Every text of a request has a limit: the scheduler stores all of them.
+Result<void> check_texts(const wire::Spec& spec) {
   if (spec.name().size() > kNameMax || has_nul(spec.name())) {
     return fail(Errc::usage, "the name of a task has at most {} bytes", kNameMax);
   }
@@ -56,6 +67,28 @@ Result<void> check_spec(const wire::Spec& spec) {
     return fail(Errc::usage, "the working directory '{}' is not an absolute path",
                 printable(spec.cwd()));
   }
+  if (spec.cwd().size() > kPathMax) {
+    return fail(Errc::usage, "the working directory has {} bytes; the maximum is {}",
+                spec.cwd().size(), kPathMax);
+  }
+  if (spec.group().size() > kNameMax || spec.zone().size() > kNameMax) {
+    return fail(Errc::usage, "the name of a partition or zone has at most {} bytes", kNameMax);
+  }
+  if (spec.marks_size() > kLabelsMax) {
+    return fail(Errc::usage, "a task has at most {} labels", kLabelsMax);
+  }
+  for (const std::string& label : spec.marks()) {
+    if (label.size() > kNameMax) {
+      return fail(Errc::usage, "a label has at most {} bytes", kNameMax);
+    }
+  }
+  return {};
+}
+
+// Checks that the task can be executed and shown in logs.
+Result<void> check_spec(const wire::Spec& spec) {
+  FF_TRY(check_words(spec));
+  FF_TRY(check_texts(spec));
   if (spec.nodes() == 0 || spec.nodes() > kNodesPerTaskMax) {
     return fail(Errc::usage, "{} nodes: must be 1 to {}", spec.nodes(), kNodesPerTaskMax);
   }
@@ -82,8 +115,9 @@ std::string_view stop_reason_name(StopReason why) {
   return kStopReasons.at(static_cast<size_t>(why));
 }
 
-SchedulerState::SchedulerState(std::string id, SchedulerTimeouts timeouts, HealthPolicy health)
-    : id_(std::move(id)), timeouts_(timeouts), health_(health) {}
+SchedulerState::SchedulerState(std::string id, SchedulerTimeouts timeouts, HealthPolicy health,
+                               TaskLimits limits)
+    : id_(std::move(id)), timeouts_(timeouts), health_(health), usage_(limits) {}
 
 bool SchedulerState::has_nodes(const wire::Task& task) {
   const TaskPhase phase = phase_of(task);
@@ -93,7 +127,7 @@ bool SchedulerState::has_nodes(const wire::Task& task) {
 
 void SchedulerState::add_unfinished(const wire::Task& task) {
   unfinished_.insert(task.id());
-  unfinished_per_user_[task.owner().uid()]++;
+  usage_.add(task);
   if (!task.once().empty()) once_[task.once()] = task.id();
 }
 
@@ -103,7 +137,7 @@ void SchedulerState::load(wire::Task task) {
   if (phase_of(task) != TaskPhase::finished) {
     add_unfinished(task);
   } else {
-    finished_.emplace(task.finished(), id);
+    add_finished(task);
   }
   tasks_[id] = std::move(task);
 }
@@ -157,24 +191,21 @@ void SchedulerState::order(const wire::Task& task) {
   for (const std::string& node : attempt(task).nodes()) nodes_with_new_orders_.insert(node);
 }
 
-Result<uint64_t> SchedulerState::submit(wire::SubmitRequest request, Now now) {
-  const wire::Owner& owner = request.owner();
+Result<uint64_t> SchedulerState::submit(wire::SubmitRequest request, SubmittedBy by, Now now) {
   FF_TRY(check_spec(request.spec()));
   if (request.once().size() > kNameMax) return fail(Errc::usage, "the idempotency key is too long");
   if (const auto same = once_.find(request.once()); same != once_.end()) return same->second;
-  if (unfinished_per_user_[owner.uid()] >= kUnfinishedMax) {
-    return fail(Errc::busy, "{} has {} unfinished tasks, which is the maximum",
-                printable(owner.name()), kUnfinishedMax);
-  }
-  const uint64_t id = next_id_++;
-  wire::Task& task = tasks_[id];
-  task.set_id(id);
+  wire::Task task;
   *task.mutable_owner() = std::move(*request.mutable_owner());
   *task.mutable_spec() = std::move(*request.mutable_spec());
+  FF_TRY(usage_.check(task, by));
+  const uint64_t id = next_id_++;
+  task.set_id(id);
   task.set_once(request.once());
   task.set_submitted(now.wall_ns);
   add_unfinished(task);
   change(task);
+  tasks_[id] = std::move(task);
   return id;
 }
 

@@ -27,7 +27,9 @@
 #include <vector>
 
 #include "ops/scheduler/decide.h"
+#include "ops/scheduler/kept_records.h"
 #include "ops/scheduler/scheduler.pb.h"
+#include "ops/scheduler/task_limits.h"
 #include "platform/base/result.h"
 
 namespace ff::scheduler {
@@ -86,8 +88,10 @@ struct SchedulerTimeouts {
   int64_t unresponsive_ns = 10 * kSecond;  // a node that is silent for longer gets no new tasks
   int64_t lease_ns =
       600 * kSecond;  // a node kills its ranks when the scheduler is silent for longer
-  int64_t pause_ns = 10 * kSecond;      // delay before a failed task starts again
-  size_t max_finished_tasks = 100'000;  // beyond it the oldest finished tasks are dropped
+  int64_t pause_ns = 10 * kSecond;  // delay before a failed task starts again
+  // Finished tasks that are remembered; also limits their bytes (history_bytes_max()). Beyond it
+  // the oldest one of the user who has the most is dropped.
+  size_t max_finished_tasks = 100'000;
 };
 
 // When nodes are validated and drained (scheduler_state_health.cc).
@@ -100,7 +104,8 @@ struct HealthPolicy {
 class SchedulerState {
  public:
   // `id`: the id of the store. Agents accept orders of this scheduler only.
-  SchedulerState(std::string id, SchedulerTimeouts timeouts, HealthPolicy health = {});
+  SchedulerState(std::string id, SchedulerTimeouts timeouts, HealthPolicy health = {},
+                 TaskLimits limits = {});
 
   // Loads the stored records; before any other call.
   struct Now {
@@ -113,9 +118,9 @@ class SchedulerState {
   // All records are loaded. Every node gets a full lease from now on.
   void begin(Now now);
 
-  // Calls of users. Errc::usage: names the invalid field. The same request again returns the same
-  // task.
-  Result<uint64_t> submit(wire::SubmitRequest request, Now now);
+  // Calls of users. Errc::usage: names the invalid field; busy: names the limit (task_limits.h).
+  // The same request again returns the same task.
+  Result<uint64_t> submit(wire::SubmitRequest request, SubmittedBy by, Now now);
   // Errc::not_found; Errc::refused: not possible in the present state of the task.
   Result<void> control(uint64_t task, TaskControl what, Now now);
   Result<void> drain(const std::string& node, bool drained, std::string why, Now now);
@@ -227,6 +232,8 @@ class SchedulerState {
   void ask_to_stop(wire::Task& task, StopReason why, std::string text, Now now);
   void end_attempt(wire::Task& task, Now now);
   void finish(wire::Task& task, TaskOutcome outcome, std::string text, Now now);
+  void add_finished(const wire::Task& task);
+  void drop_finished(const KeptRecords<uint64_t>::Record& record);
   void drop_oldest_finished();
   // Puts the task back into the queue; it starts after `pause_ns` at the earliest.
   void queue_again(wire::Task& task, int64_t pause_ns, Now now);
@@ -277,7 +284,8 @@ class SchedulerState {
   std::map<uint64_t, AttemptRuntime> runtimes_;      // of tasks with nodes
   std::set<uint64_t> unfinished_;                    // task ids
   std::set<std::pair<int64_t, uint64_t>> finished_;  // by the time of their end
-  std::map<uint32_t, size_t> unfinished_per_user_;   // by uid
+  KeptRecords<uint64_t> history_;                    // the same tasks, by user
+  TaskUsage usage_;                                  // of unfinished tasks
   std::map<uint64_t, int64_t> ready_ns_;             // steady: earliest start of tasks that pause
   std::map<uint64_t, wire::Waiting> waits_;
   int64_t next_pass_ns_ = kNever;  // steady: when the passing of time may change the last decision

@@ -247,11 +247,11 @@ void SchedulerState::finish(wire::Task& task, TaskOutcome outcome, std::string t
   task.set_outcome_text(std::move(text));
   task.set_finished(now.wall_ns);
   unfinished_.erase(task.id());
-  unfinished_per_user_[task.owner().uid()]--;
+  usage_.remove(task);
   once_.erase(task.once());
   waits_.erase(task.id());
   ready_ns_.erase(task.id());
-  finished_.emplace(task.finished(), task.id());
+  add_finished(task);
   change(task);
 }
 

@@ -140,18 +140,45 @@ void SchedulerState::start_attempt(wire::Task& task, const TaskStart& start,
   order(task);
 }
 
-// Keeps the newest id, so that it is never reused.
+// The record of a finished task does not change any more, and so neither does its size.
+void SchedulerState::add_finished(const wire::Task& task) {
+  finished_.emplace(task.finished(), task.id());
+  history_.add({.uid = task.owner().uid(),
+                .ended_ns = task.finished(),
+                .key = task.id(),
+                .bytes = record_bytes(task)});
+}
+
+void SchedulerState::drop_finished(const KeptRecords<uint64_t>::Record& record) {
+  history_.remove(record);
+  finished_.erase({record.ended_ns, record.key});
+  changed_.tasks.erase(record.key);
+  changed_.dropped.emplace(record.ended_ns, record.key);
+  tasks_.erase(record.key);
+}
+
+// The task with the newest id stays, so that the id is never reused.
 void SchedulerState::drop_oldest_finished() {
-  for (auto oldest = finished_.begin(); finished_.size() > timeouts_.max_finished_tasks;) {
-    if (oldest->second + 1 == next_id_) {
-      if (++oldest == finished_.end()) return;
-      continue;
+  using Measure = KeptRecords<uint64_t>::Measure;
+  std::optional<KeptRecords<uint64_t>::Record> newest;
+  for (;;) {
+    std::optional<KeptRecords<uint64_t>::Record> next;
+    const size_t count = history_.count() + (newest ? 1 : 0);
+    const uint64_t bytes = history_.bytes() + (newest ? newest->bytes : 0);
+    if (count > timeouts_.max_finished_tasks) {
+      next = history_.oldest_of_largest(Measure::records);
+    } else if (bytes > history_bytes_max(timeouts_.max_finished_tasks)) {
+      next = history_.oldest_of_largest(Measure::bytes);
     }
-    changed_.tasks.erase(oldest->second);
-    changed_.dropped.insert(*oldest);
-    tasks_.erase(oldest->second);
-    oldest = finished_.erase(oldest);
+    if (!next) break;
+    if (next->key + 1 == next_id_) {
+      newest = next;  // set aside, until the others are dropped
+      history_.remove(*next);
+    } else {
+      drop_finished(*next);
+    }
   }
+  if (newest) history_.add(*newest);
 }
 
 int64_t SchedulerState::tick(Now now) {

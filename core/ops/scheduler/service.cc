@@ -84,7 +84,15 @@ Result<void> SchedulerService::ready() const {
 }
 
 Task<Result<void>> SchedulerService::check_token(auth::TokenId token) {
-  if (!options_.check_token) co_return Result<void>();
+  if (!options_.check_token) {
+    Error error =
+        fail(Errc::refused,
+             "this scheduler accepts no tokens: it cannot check whether they are revoked");
+    error.hint =
+        "The operator can give 'ff schedule serve' the option --meta, or --revoked-tokens where "
+        "there are no metadata servers.";
+    co_return error;
+  }
   co_return co_await options_.check_token(token);
 }
 
@@ -116,7 +124,7 @@ Task<Result<void>> SchedulerService::load() {
       },
       loop_.now_ns() + kStoreNs);
   FF_CO_TRY(co_await std::move(naming));
-  SchedulerState scheduler(id, options_.timeouts, options_.health);
+  SchedulerState scheduler(id, options_.timeouts, options_.health, options_.limits);
   const auto take = [&scheduler](const kv::Entry& entry) -> Result<void> {
     if (entry.key.starts_with(kTasks)) {
       FF_TRY(auto task, rpc::parse_message<wire::Task>(entry.value));
@@ -380,7 +388,8 @@ Task<Result<wire::SubmitReply>> SchedulerService::submit(rpc::ServerCall& call,
     co_return error;
   }
   if (request.owner().name().empty()) co_return fail(Errc::usage, "a task needs an owner");
-  FF_CO_TRY(const uint64_t id, state_->submit(std::move(request), now()));
+  const auto by = call.peer().trusted() ? SubmittedBy::admin : SubmittedBy::user;
+  FF_CO_TRY(const uint64_t id, state_->submit(std::move(request), by, now()));
   publish_changes();
   FF_CO_TRY(co_await wait_persisted());
   wire::SubmitReply reply;

@@ -52,10 +52,12 @@ class SchedulerService {
   struct Options {
     SchedulerTimeouts timeouts;
     HealthPolicy health = {};
+    TaskLimits limits = {};
     // The name of a user known by its token only: quotas are by name.
     std::function<std::string(uint32_t uid)> name_of;
     Metrics* metrics = nullptr;  // for gauges of tasks and nodes
-    // Errc::refused: the token was withdrawn. Null: all tokens are valid.
+    // Checks a token before each call of a user (token_checker.h). Errc::refused: it was revoked.
+    // Null: nobody can tell, so every user is refused.
     std::function<Task<Result<void>>(auth::TokenId token)> check_token = {};
     // Of this process, with the root key: jobs get keys from it, and clients tickets for agents.
     const auth::Keyring* keyring = nullptr;

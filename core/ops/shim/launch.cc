@@ -20,7 +20,6 @@ namespace ff::shim {
 namespace {
 
 constexpr uint64_t kFilesMax = 1000;
-constexpr uint64_t kLeastBytes = 64 * kKiB;  // minimum of file size and burst: several line chunks
 constexpr uint64_t kIdMax = UINT32_MAX - 1;  // setuid(2) treats -1 as unchanged
 
 bool is_variable(std::string_view text) {
@@ -53,8 +52,9 @@ Result<LogLimits> parse_log(const JsonReader& fields) {
   FF_TRY(log.burst, fields.number("burst"));
   if (!log.path.starts_with('/')) return fields.field_error("path", "not absolute");
   if (log.files == 0) return fields.field_error("files", "none");
-  if (log.file_bytes < kLeastBytes) return fields.field_error("file_bytes", "too small");
-  if (log.rate > 0 && log.burst < kLeastBytes) return fields.field_error("burst", "too small");
+  if (log.file_bytes < kLogFileBytesLeast) return fields.field_error("file_bytes", "too small");
+  if (log.rate > 0 && log.burst < kLogFileBytesLeast)
+    return fields.field_error("burst", "too small");
   return log;
 }
 

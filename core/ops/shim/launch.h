@@ -19,6 +19,8 @@ struct RankUser {
   std::vector<uint32_t> groups = {};  // supplementary groups
 };
 
+constexpr uint64_t kLogFileBytesLeast = 64 * kKiB;  // several chunks of lines
+
 // Limits of the log of a rank; rank_log.h describes its format.
 struct LogLimits {
   std::string path = {};  // absolute; only the user of the agent may write to its folder

@@ -24,7 +24,6 @@
 namespace ff::shim {
 namespace {
 
-constexpr std::string_view kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 constexpr unsigned kDescriptorsMax = 1 << 16;  // where close_range(2) is missing
 constexpr int kLowDescriptors = 10;
 constexpr int kNotExecutableExit = 126, kNotFoundExit = 127;

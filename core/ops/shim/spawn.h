@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ops/shim/launch.h"
@@ -43,6 +44,9 @@ class RankProcess {
 // Runs a program in a new session, reparented to init or a subreaper, without environment variables
 // and open descriptors, in "/". Returns once it runs; argv[0] is a path.
 Result<void> spawn_detached(const std::vector<std::string>& argv);
+
+// PATH where an environment has none.
+constexpr std::string_view kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
 // The files that the program name may denote, in the order of PATH in `env`.
 std::vector<std::string> path_candidates(const std::string& program,

@@ -4,6 +4,7 @@
 #include "ops/scheduler/agent.h"
 
 #include <gtest/gtest.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,7 +47,7 @@ class NodeReconcilerTest : public testing::Test {
             .shim = {"/no/such/program"},
             .cgroup = "",
             .uid = ::geteuid(),
-            .keep_logs_ns = 3600 * kSecond};
+            .logs = limits_};
   }
   wire::Order order(uint64_t task, OrderAction action) const {
     wire::Order order;
@@ -76,6 +77,7 @@ class NodeReconcilerTest : public testing::Test {
   io::SystemDisk disk_;
   SystemClock clock_;
   uint32_t owner_ = 0;
+  LogRetention limits_{.keep_ns = 3600 * kSecond};
   std::unique_ptr<NodeReconciler> reconciler_;
 };
 
@@ -176,6 +178,42 @@ TEST_F(NodeReconcilerTest, OldLogsAreRemoved) {
   EXPECT_TRUE(fs::exists(dir_ / "agent/ended/2.1"));
 }
 
+// The parts of the logs of one attempt that a node keeps at most.
+TEST_F(NodeReconcilerTest, TheRanksOfAnAttemptShareTheLimitOfItsLogs) {
+  limits_.user_bytes = 16 * kMiB;
+  open();
+  reconciler_->set_lease(clock_.steady_ns(), 3600 * kSecond);
+  for (const uint32_t processes : {1, 2, 100}) {
+    const uint64_t task = 100 + processes;
+    wire::Order one = order(task, OrderAction::prepare);
+    one.mutable_spec()->set_processes(processes);
+    (void)turn({one});
+    one.set_action(static_cast<uint32_t>(OrderAction::run));
+    (void)turn({one});
+    const auto text = io::read_file(
+        disk_, dir_ / fmt::format("agent/attempts/{}.1/rank.0/launch.json", task), kMiB);
+    ASSERT_TRUE(text.ok()) << text.error().message;
+    const auto launch = shim::parse_launch(*text);
+    ASSERT_TRUE(launch.ok()) << launch.error().message;
+    const uint64_t share = 4 * kMiB / processes;
+    EXPECT_EQ(launch->log.file_bytes * launch->log.files, std::max(share, 256 * kKiB));
+  }
+}
+
+TEST_F(NodeReconcilerTest, AUsersLogsHaveALimitOnTheNode) {
+  limits_.user_bytes = 3 * kMiB;
+  open();
+  reconciler_->set_lease(clock_.steady_ns(), 3600 * kSecond);
+  for (uint64_t task = 1; task <= 8; task++) {
+    (void)turn({order(task, OrderAction::prepare)});
+    (void)turn({order(task, OrderAction::run)});
+    std::ofstream(dir_ / fmt::format("agent/attempts/{}.1/0.log", task)) << std::string(kMiB, 'x');
+    EXPECT_TRUE(turn({order(task, OrderAction::clean_up)}).held.empty());
+    EXPECT_TRUE(fs::exists(dir_ / fmt::format("agent/ended/{}.1/0.log", task)));
+    EXPECT_EQ(folders("agent/ended"), std::min<size_t>(task, 2));
+  }
+}
+
 TEST_F(NodeReconcilerTest, ATaskMustReachItsFolder) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root has tasks of others";
   open();
@@ -244,11 +282,17 @@ TEST(AttemptRecord, ReadsWhatItWrites) {
                              .port = 23'450,
                              .uid = 1000,
                              .user = shim::RankUser{.uid = 1000, .gid = 100, .groups = {4, 27}},
+                             .login = LoginAccount{.name = "ada", .home = "/h\xff", .shell = "/s"},
                              .boot = "b"};
   const auto read = parse_attempt(to_json(record));
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(to_json(*read), to_json(record));
   EXPECT_EQ(read->user->groups, record.user->groups);
+  EXPECT_EQ(read->login, record.login);
+  // An agent of an earlier release did not write the login.
+  AttemptRecord earlier = record;
+  earlier.login.reset();
+  EXPECT_FALSE(parse_attempt(to_json(earlier))->login.has_value());
   AttemptRecord none = record;
   none.processes = 0;
   EXPECT_FALSE(parse_attempt(to_json(none)).ok());
@@ -277,6 +321,12 @@ TEST(NodeUser, ReadsWhatGetentSays) {
   ASSERT_TRUE(ada.has_value());
   EXPECT_EQ(ada->name, "ada");
   EXPECT_EQ(ada->gid, 100u);
+  EXPECT_EQ(ada->home, "/home/ada");
+  EXPECT_EQ(ada->shell, "/bin/sh");
+  const auto bare = parse_passwd("svc:x:1000:100:::");
+  ASSERT_TRUE(bare.has_value());
+  EXPECT_EQ(bare->home, "/");
+  EXPECT_EQ(bare->shell, "/bin/sh");
   for (const char* const text :
        {"", "ada", "ada:x:1000", "ada:x:-1:100:", ":x:1:1:", "ada:x:4294967295:1:"}) {
     EXPECT_FALSE(parse_passwd(text).has_value()) << text;
@@ -294,7 +344,13 @@ TEST(NodeUser, IsAskedOfThisMachine) {
   SystemClock clock;
   const auto nobody = find_user(65534, clock);
   ASSERT_TRUE(nobody.ok()) << nobody.error().message;
-  EXPECT_EQ(nobody->gid, 65534u);
+  EXPECT_EQ(nobody->ids.gid, 65534u);
+  const passwd* const known = ::getpwuid(65534);
+  ASSERT_NE(known, nullptr);
+  EXPECT_EQ(nobody->login.name, known->pw_name);
+  EXPECT_EQ(nobody->login.home, known->pw_dir);
+  EXPECT_EQ(nobody->login.shell, known->pw_shell);
+  EXPECT_EQ(find_login(65534, clock)->home, known->pw_dir);
   EXPECT_EQ(find_user(4'123'456, clock).error().code, Errc::not_found);
   EXPECT_TRUE(check_dir_access(nullptr, "/", clock).ok());
   EXPECT_EQ(check_dir_access(nullptr, "/no/such/folder", clock).error().code, Errc::not_found);
@@ -302,7 +358,7 @@ TEST(NodeUser, IsAskedOfThisMachine) {
   io::TempDir dir;
   ASSERT_EQ(::chmod(dir.path().c_str(), 0700), 0);
   EXPECT_TRUE(check_dir_access(nullptr, dir.path(), clock).ok());
-  EXPECT_EQ(check_dir_access(&*nobody, dir.path(), clock).error().code, Errc::refused);
+  EXPECT_EQ(check_dir_access(&nobody->ids, dir.path(), clock).error().code, Errc::refused);
 }
 
 TEST(UntrustedDir, NeverFollowsALink) {

@@ -32,7 +32,7 @@ class OverviewTest : public testing::Test {
     spec.set_processes(1);
     spec.set_group("default");
     if (level) spec.set_priority(*level);
-    const auto id = state_.submit(std::move(request), now_);
+    const auto id = state_.submit(std::move(request), SubmittedBy::user, now_);
     EXPECT_TRUE(id.ok());
     changed();
     return id.value();
@@ -82,7 +82,7 @@ class OverviewTest : public testing::Test {
 
   Metrics metrics_;
   SchedulerState::Now now_ = {.steady_ns = 1000 * kSecond, .wall_ns = 1'700'000'400 * kSecond};
-  SchedulerState state_{"s", {}};
+  SchedulerState state_{"s", {}, {}, {.tasks = 100'000, .tasks_per_user = 100'000}};
   Overview overview_{&metrics_};
   std::vector<std::unique_ptr<SimulatedNode>> nodes_;
   std::map<uint64_t, SimulatedTask> tasks_;

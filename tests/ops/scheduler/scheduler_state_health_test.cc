@@ -118,7 +118,7 @@ class HealthTest : public testing::Test {
     spec.set_nodes(nodes);
     spec.set_processes(1);
     spec.set_priority(priority);
-    return state_->submit(std::move(request), now()).value();
+    return state_->submit(std::move(request), SubmittedBy::user, now()).value();
   }
   bool is_out(const std::string& name) const { return state_->node(name)->drained_by_verdict(); }
   SchedulerState::Now now() const { return {.steady_ns = steady_ns_, .wall_ns = wall_ns_}; }

@@ -113,7 +113,7 @@ TEST(SchedulerState, ANodeRidOfWhatNobodyWantsIsLookedAtAtOnce) {
   request.mutable_spec()->add_argv("true");
   request.mutable_owner()->set_name("ann");
   request.mutable_owner()->set_uid(1000);
-  const uint64_t id = scheduler.submit(request, now).value();
+  const uint64_t id = scheduler.submit(request, SubmittedBy::user, now).value();
   scheduler.tick(now);
   EXPECT_EQ(phase_of(*scheduler.task(id)), TaskPhase::queued);
   ASSERT_TRUE(reports());
@@ -152,7 +152,7 @@ TEST(SchedulerState, AGangThatHangsIsEndedAndTheFirstOfItIsNamed) {
   request.mutable_spec()->set_hang(60 * kSecond);
   request.mutable_owner()->set_name("ann");
   request.mutable_owner()->set_uid(1000);
-  const uint64_t id = scheduler.submit(request, now).value();
+  const uint64_t id = scheduler.submit(request, SubmittedBy::user, now).value();
   scheduler.tick(now);
   const std::string first_node = scheduler.task(id)->attempts(0).nodes(0);
   // Silence of its ranks: two per node, in the order of ranks.
@@ -318,7 +318,7 @@ TEST(SchedulerState, WhatIsAskedForIsLookedAt) {
     one.set_group("default");
     one.set_processes(1);
     spoil(one);
-    const auto id = world.scheduler->submit(std::move(request), world.now());
+    const auto id = world.scheduler->submit(std::move(request), SubmittedBy::user, world.now());
     return !id && id.error().code == Errc::usage;
   };
   EXPECT_FALSE(refused([](wire::Spec&) {}));
@@ -331,7 +331,19 @@ TEST(SchedulerState, WhatIsAskedForIsLookedAt) {
   EXPECT_TRUE(refused([](wire::Spec& one) { one.set_processes(0); }));
   EXPECT_TRUE(refused([](wire::Spec& one) { one.set_priority(31); }));
   EXPECT_TRUE(refused([](wire::Spec& one) { one.set_limit(-1); }));
-  EXPECT_TRUE(refused([](wire::Spec& one) { one.set_name(std::string(1000, 'n')); }));
+  const std::string longest(5000, 'n');
+  EXPECT_TRUE(refused([&](wire::Spec& one) { one.set_name(longest); }));
+  EXPECT_TRUE(refused([&](wire::Spec& one) { one.set_cwd("/" + longest); }));
+  EXPECT_TRUE(refused([&](wire::Spec& one) { one.set_group(longest); }));
+  EXPECT_TRUE(refused([&](wire::Spec& one) { one.set_zone(longest); }));
+  EXPECT_TRUE(refused([&](wire::Spec& one) { one.add_marks(longest); }));
+  EXPECT_TRUE(refused([](wire::Spec& one) {
+    for (int i = 0; i < 101; i++) one.add_marks("a=b");
+  }));
+  // Few bytes, and much memory.
+  EXPECT_TRUE(refused([](wire::Spec& one) {
+    for (int i = 0; i < 40'000; i++) one.add_argv("");
+  }));
 }
 
 TEST(SchedulerState, TheSameRequestAgainIsTheSameTask) {
@@ -345,12 +357,12 @@ TEST(SchedulerState, TheSameRequestAgainIsTheSameTask) {
   one.set_group("default");
   one.set_processes(1);
   request.set_once("0123456789abcdef");
-  const auto id = world.scheduler->submit(request, world.now());
+  const auto id = world.scheduler->submit(request, SubmittedBy::user, world.now());
   world.keep();
   world.start_scheduler();
-  EXPECT_EQ(*world.scheduler->submit(request, world.now()), *id);
+  EXPECT_EQ(*world.scheduler->submit(request, SubmittedBy::user, world.now()), *id);
   request.set_once("another");
-  EXPECT_NE(*world.scheduler->submit(request, world.now()), *id);
+  EXPECT_NE(*world.scheduler->submit(request, SubmittedBy::user, world.now()), *id);
 }
 
 TEST(SchedulerState, AnAgentFollowsOneScheduler) {

@@ -52,6 +52,9 @@ struct SchedulerWorld {
   sim::SimLoop& loop = world.loop();
   Metrics metrics;
   kv::MemoryStore store;
+  TaskLimits limits;
+  std::function<Task<Result<void>>(auth::TokenId)> check_token =
+      [](auth::TokenId) -> Task<Result<void>> { co_return Result<void>(); };
 };
 
 class TestScheduler {
@@ -65,7 +68,9 @@ class TestScheduler {
         engine(memory_),
         service(engine, of.loop, of.rng, router_,
                 {.timeouts = timeouts,
-                 .name_of = [](uint32_t uid) { return fmt::format("user{}", uid); }}),
+                 .limits = of.limits,
+                 .name_of = [](uint32_t uid) { return fmt::format("user{}", uid); },
+                 .check_token = of.check_token}),
         server_(of.loop, *transport_, router_, of.metrics, of.identity(name)) {
     EXPECT_TRUE(server_.listen({"", 7000, ""}).ok());
     service.start();
@@ -212,6 +217,72 @@ TEST(SchedulerService, UsersHaveTheirOwnTasks) {
   EXPECT_EQ(admin.submit(0).error().code, Errc::refused);  // root has no tasks
   TestClient root(world, "r", auth::TokenId{.uid = 0});
   EXPECT_EQ(root.submit(1000).error().code, Errc::refused);
+}
+
+TEST(SchedulerService, AUsersShareIsNotTheOperators) {
+  SchedulerWorld world;
+  world.limits = {.tasks = 100, .tasks_per_user = 1};
+  TestScheduler scheduler(world);
+  TestClient ada(world, "a", auth::TokenId{.uid = 1001});
+  TestClient bob(world, "b", auth::TokenId{.uid = 1002});
+  TestClient admin(world, "admin");
+  ASSERT_TRUE(ada.submit().ok());
+  const auto refused = ada.submit();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::busy);
+  EXPECT_NE(refused.error().message.find("user user1001 (uid 1001) has 1 unfinished"),
+            std::string::npos)
+      << refused.error().message;
+  EXPECT_NE(refused.error().hint.find("--max-user-tasks"), std::string::npos);
+  EXPECT_TRUE(bob.submit().ok());
+  EXPECT_TRUE(admin.submit(1001).ok());
+}
+
+TEST(SchedulerService, ARevokedTokenIsRefusedByEveryCall) {
+  SchedulerWorld world;
+  bool is_revoked = false;
+  world.check_token = [&](auth::TokenId token) -> Task<Result<void>> {
+    if (is_revoked && token.uid == 1001) co_return fail(Errc::refused, "the token is revoked");
+    co_return Result<void>();
+  };
+  TestScheduler scheduler(world);
+  TestClient ada(world, "a", auth::TokenId{.uid = 1001});
+  TestClient bob(world, "b", auth::TokenId{.uid = 1002});
+  TestClient admin(world, "admin");
+  const uint64_t id = ada.submit().value();
+  is_revoked = true;  // while she is connected
+  const auto is_refused = [](const auto& result) {
+    return !result.ok() && result.error().code == Errc::refused &&
+           result.error().message.find("the token is revoked") != std::string::npos;
+  };
+  EXPECT_TRUE(is_refused(ada.submit()));
+  EXPECT_TRUE(is_refused(ada.task(id)));
+  EXPECT_TRUE(is_refused(ada.call(kList, wire::ListRequest())));
+  EXPECT_TRUE(is_refused(ada.control(id, TaskControl::stop)));
+  EXPECT_TRUE(is_refused(ada.call(kNodes, wire::NodesRequest())));
+  EXPECT_TRUE(bob.task(id).ok());
+  EXPECT_TRUE(admin.control(id, TaskControl::stop).ok());
+  // The question of an agent has the same answer.
+  wire::HoldsRequest asked;
+  asked.set_uid(1001);
+  EXPECT_TRUE(is_refused(admin.call(kHolds, asked)));
+  asked.set_uid(1002);
+  EXPECT_TRUE(admin.call(kHolds, asked).ok());
+}
+
+TEST(SchedulerService, WhoCannotCheckTokensAcceptsNone) {
+  SchedulerWorld world;
+  world.check_token = nullptr;
+  TestScheduler scheduler(world);
+  TestClient ada(world, "a", auth::TokenId{.uid = 1001});
+  TestClient admin(world, "admin");
+  ASSERT_TRUE(admin.submit(1001).ok());
+  const auto refused = ada.submit();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::refused);
+  EXPECT_NE(refused.error().hint.find("--meta"), std::string::npos) << refused.error().hint;
+  EXPECT_EQ(ada.call(kNodes, wire::NodesRequest()).error().code, Errc::refused);
+  EXPECT_EQ(admin.call(kHolds, wire::HoldsRequest()).error().code, Errc::refused);
 }
 
 TEST(SchedulerService, AnAgentHearsOfNewsAtOnceAndOtherwiseInTime) {

@@ -198,7 +198,7 @@ class SimulatedNodes {
   }
 
   void start_scheduler() {
-    scheduler = std::make_unique<SchedulerState>("scheduler", timeouts, health);
+    scheduler = std::make_unique<SchedulerState>("scheduler", timeouts, health, limits);
     for (const auto& [id, bytes] : stored_tasks) {
       wire::Task task;
       EXPECT_TRUE(task.ParseFromString(bytes));
@@ -223,7 +223,7 @@ class SimulatedNodes {
     if (spec.processes() == 0) spec.set_processes(1);
     if (!spec.has_priority()) spec.set_priority(30);
     *request.mutable_spec() = std::move(spec);
-    auto id = scheduler->submit(std::move(request), now());
+    auto id = scheduler->submit(std::move(request), SubmittedBy::user, now());
     EXPECT_TRUE(id.ok());
     tasks[*id] = task;
     keep();
@@ -300,6 +300,7 @@ class SimulatedNodes {
   SeededRng rng;
   const HealthPolicy health;
   SchedulerTimeouts timeouts = {.lease_ns = 120 * kSecond};
+  TaskLimits limits = {};
   int64_t steady_ns = 1000 * kSecond;
   int64_t wall_base_ns = 1'700'000'000 * kSecond;
   std::vector<std::unique_ptr<SimulatedNode>> nodes;
