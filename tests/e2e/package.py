@@ -18,9 +18,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SKIPPED = 77
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 NAMESPACES = ("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child")
-# Where the system below writes for itself: dpkg, ldconfig, logs.
+# Where the system below writes for itself: dpkg, ldconfig, adduser, logs.
 OWN = ("var/lib/dpkg/status", "var/lib/dpkg/available", "var/lib/dpkg/lock", "var/log/",
-       "var/cache/ldconfig/", "etc/ld.so.cache")
+       "var/cache/ldconfig/", "etc/ld.so.cache", "etc/shadow-", "etc/gshadow-", "run/adduser")
 
 # $1: the root folder, $2: what to run there. Nothing but loopback, and no program of it stays.
 ENTER = """
@@ -148,7 +148,11 @@ def check_files(root):
     units = list(pathlib.Path(root, "usr/lib/systemd/system").glob("ff-*.service"))
     assert len(units) >= 5, units
     for unit in units:
-        assert "\nExecStart=/usr/bin/ff " in unit.read_text(encoding="utf-8"), unit
+        program = "systemd-sysusers" if unit.name == "ff-users.service" else "/usr/bin/ff"
+        assert f"\nExecStart={program} " in unit.read_text(encoding="utf-8"), unit
+    accounts = pathlib.Path(root, "etc/passwd").read_text(encoding="utf-8").splitlines()
+    users = {account.split(":")[0] for account in accounts}
+    assert {"ff", "ff-storage"} <= users, users
     wanted = pathlib.Path(root, "etc/systemd/system").rglob("ff-*")
     assert not list(wanted), "a service is enabled"
 
