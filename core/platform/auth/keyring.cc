@@ -9,6 +9,8 @@ namespace ff::auth {
 
 namespace {
 
+using LockedAllocator = std::pmr::polymorphic_allocator<Keyring>;
+
 constexpr size_t kFileMax = 8 * kKiB;
 constexpr std::string_view kServer = "server";
 
@@ -113,15 +115,23 @@ std::optional<Service> service_of(const Entity& entity) {
   return std::nullopt;
 }
 
-std::string make_key_text(const Key& root, const Entity& entity) {
-  std::string text = format_identity(entity) + '\n';
+std::shared_ptr<Keyring> make_keyring(const Key& root, Entity self) {
+  return std::allocate_shared<Keyring>(LockedAllocator(&locked_memory()), root, std::move(self));
+}
+
+SecretText make_key_text(const Key& root, const Entity& entity) {
+  SecretText text;
+  text.reserve(kFileMax);
+  text += format_identity(entity) + '\n';
   for (const Service& service : services_of(entity.role)) {
-    const Credential credential = make_credential(root, service, entity);
-    text += fmt::format("{} {}\n", service.text(), hex(credential.key));
+    text += service.text() + ' ';
+    append_hex(text, make_credential(root, service, entity).key);
+    text += '\n';
   }
   if (const auto service = service_of(entity)) {
-    text += fmt::format("{} {} {} {}\n", kServer, service->text(), entity.generation,
-                        hex(server_key(root, *service, entity.generation)));
+    text += fmt::format("{} {} {} ", kServer, service->text(), entity.generation);
+    append_hex(text, server_key(root, *service, entity.generation));
+    text += '\n';
   }
   return text;
 }
@@ -131,7 +141,7 @@ Result<std::shared_ptr<Keyring>> parse_key_text(std::string_view text) {
   const auto lines = split(text, '\n');
   auto self = parse_identity(lines[0]);
   if (!self) return not_keys();
-  auto keyring = std::make_shared<Keyring>(std::move(*self));
+  auto keyring = std::allocate_shared<Keyring>(LockedAllocator(&locked_memory()), std::move(*self));
   for (const std::string_view line : std::span(lines).subspan(1)) {
     const auto words = split(line, ' ');
     const bool valid =
@@ -143,8 +153,8 @@ Result<std::shared_ptr<Keyring>> parse_key_text(std::string_view text) {
 
 Result<std::shared_ptr<Keyring>> read_keyring(io::Disk& disk, const std::string& path,
                                               Entity self) {
-  FF_TRY(const std::string text, read_secret_file(disk, path, "key", kFileMax));
-  if (const auto root = parse_key(text)) return std::make_shared<Keyring>(*root, std::move(self));
+  FF_TRY(const SecretText text, read_secret_file(disk, path, "key", kFileMax));
+  if (const auto root = parse_key(text)) return make_keyring(*root, std::move(self));
   auto keyring = parse_key_text(text);
   if (keyring) return keyring;
   Error error = std::move(keyring).error().with_context(path + ": ");

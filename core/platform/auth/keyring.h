@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@
 
 #include "platform/auth/entity.h"
 #include "platform/auth/key.h"
+#include "platform/auth/secret_memory.h"
 #include "platform/base/result.h"
 #include "platform/io/disk.h"
 
@@ -34,7 +36,7 @@ struct Credential {
   Key key;
 };
 
-// Thread-safe.
+// Thread-safe. Keys lie in locked memory (secret_memory.h): make key rings there, too.
 class Keyring {
  public:
   // The root key, used in the name of this entity.
@@ -60,16 +62,18 @@ class Keyring {
   const Entity self_;
   const std::optional<Key> root_;
   mutable std::mutex mutex_;  // guards the rest
-  std::map<Service, Credential> credentials_;
+  std::pmr::map<Service, Credential> credentials_{&locked_memory()};
   std::optional<Service> service_;
-  std::map<uint32_t, Key> server_keys_;  // by generation
+  std::pmr::map<uint32_t, Key> server_keys_{&locked_memory()};  // by generation
 };
 
 // A new client key of `client` for the service; with the root key only.
 Credential make_credential(const Key& root, const Service& service, const Entity& client);
 
+std::shared_ptr<Keyring> make_keyring(const Key& root, Entity self);
+
 // The text of the file of an entity's keys.
-std::string make_key_text(const Key& root, const Entity& entity);
+SecretText make_key_text(const Key& root, const Entity& entity);
 // The services that an entity of the role proves itself to with the keys of its file.
 std::vector<Service> services_of(Role role);
 // The service under which an entity serves; empty for clients.
