@@ -24,6 +24,15 @@ install(CODE "execute_process(
           ${PROJECT_VERSION}-${revision} \"${FF_MAINTAINER}\"
   COMMAND_ERROR_IS_FATAL ANY)")
 
+# What is linked into ff, in which versions, under which licences.
+set(sbom ${CMAKE_BINARY_DIR}/ff.spdx.json)
+if(CMAKE_GENERATOR STREQUAL "Ninja")
+  add_custom_command(TARGET ff POST_BUILD BYPRODUCTS ${sbom} VERBATIM
+    COMMAND env CXX=${CMAKE_CXX_COMPILER} bash ${here}/sbom.sh ${CMAKE_BINARY_DIR} ${FF_CURL_DIR}
+            ${PROJECT_VERSION} ${sbom})
+endif()
+install(FILES ${sbom} DESTINATION share/doc/ff OPTIONAL)
+
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ff)
 set(CPACK_PACKAGE_CONTACT "${FF_MAINTAINER}")

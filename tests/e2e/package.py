@@ -143,6 +143,7 @@ def check_files(root):
     for name in ("bash-completion/completions/ff", "zsh/vendor-completions/_ff",
                  "fish/vendor_completions.d/ff.fish", "doc/ff/copyright",
                  "doc/ff/changelog.Debian.gz", "doc/ff/libraries/libssl-dev",
+                 "doc/ff/ff.spdx.json",
                  "man/man8/mount.ff.8.gz"):
         assert os.path.exists(f"{root}/usr/share/{name}"), name
     units = list(pathlib.Path(root, "usr/lib/systemd/system").glob("ff-*.service"))
