@@ -83,7 +83,7 @@ std::string serve_meta(std::string_view program) {
              "# must be able to read the certificates and keys for etcd or TLS, if there are any.\n"
              "# If it shall keep its state in another directory than /var/lib/ff/meta: chown -R "
              "it\n"
-             "# to ff, and add ReadWritePaths=DIR.\n") +
+             "# to ff, and add ReadWritePaths=DIR (below /home also ProtectHome=no).\n") +
          "After=etcd.service\n" + std::string(kNeedsUsers) + std::string(kService) +
          fmt::format("ExecStart={} serve-meta\n", program) +
          identity_of(kManagerUser, "/etc/ff/cluster.key") + state_of("meta") +
@@ -123,6 +123,7 @@ std::string serve_storage(std::string_view program) {
              "ff, a storage node", "ff-serve-storage",
              "# Its disks, in /etc/ff/serve-storage.env; they will belong to the user ff-storage:\n"
              "#   DISKS=--disk /disk1 --disk /disk2\n"
+             "# If they are below /home, add ProtectHome=no.\n"
              "# Its other settings: [serve-storage], [cluster] and [net] in /etc/ff/ff.toml.\n"
              "# Its key: /etc/ff/storage.key, whatever net.key says (`ff admin key create`). On a\n"
              "# machine that holds the cluster key for a manager, a link to that does as well.\n"
