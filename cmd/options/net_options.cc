@@ -161,6 +161,8 @@ Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions
   if (const auto& file = options.token ? options.token : options.key) {
     FF_TRY(const std::string path, key_file(disk, *file, role));
     FF_TRY(made.keyring, auth::read_keyring(disk, path, entity_of(role, std::move(name))));
+    // The owner of a token can read its file anyway.
+    if (made.keyring->self().role != auth::Role::user) auth::forbid_dumps();
     if (options.token && made.keyring->self().role != auth::Role::user) {
       return fail(Errc::corrupt, "{}: not a token: it holds the keys of {}", *file,
                   made.keyring->self().full_name());

@@ -40,7 +40,8 @@ units() {
   mkdir -p "$dir"
   "$ff" generate systemd "$dir" >/dev/null
   sed -i "s|=$(realpath "$ff") |=/usr/bin/ff |" "$dir"/ff-*.service
-  ! grep -h '^ExecStart=' "$dir"/ff-*.service | grep -v '^ExecStart=/usr/bin/ff ' ||
+  ! grep -h '^ExecStart=' "$dir"/ff-*.service |
+    grep -v -e '^ExecStart=/usr/bin/ff ' -e '^ExecStart=systemd-sysusers ' ||
     stop "a unit in $dir does not run /usr/bin/ff" "see how $ff generate systemd names itself"
 }
 

@@ -24,6 +24,15 @@ install(CODE "execute_process(
           ${PROJECT_VERSION}-${revision} \"${FF_MAINTAINER}\"
   COMMAND_ERROR_IS_FATAL ANY)")
 
+# What is linked into ff, in which versions, under which licences.
+set(sbom ${CMAKE_BINARY_DIR}/ff.spdx.json)
+if(CMAKE_GENERATOR STREQUAL "Ninja")
+  add_custom_command(TARGET ff POST_BUILD BYPRODUCTS ${sbom} VERBATIM
+    COMMAND env CXX=${CMAKE_CXX_COMPILER} bash ${here}/sbom.sh ${CMAKE_BINARY_DIR} ${FF_CURL_DIR}
+            ${PROJECT_VERSION} ${sbom})
+endif()
+install(FILES ${sbom} DESTINATION share/doc/ff OPTIONAL)
+
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ff)
 set(CPACK_PACKAGE_CONTACT "${FF_MAINTAINER}")
@@ -44,6 +53,7 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE ${revision})
 set(CPACK_DEBIAN_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "adduser")  # for postinst; SHLIBDEPS adds the libraries
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "etcd-server, fuse3, python3-numpy, python3-torch")
 # dpkg knows these by their names, which have no ending.

@@ -4,7 +4,8 @@
 # Data, /etc/ff and /var/lib/ff stay.
 set -e
 
-units="ff-mount@ ff-schedule-agent ff-serve-storage ff-serve-meta ff-up@ ff-validate"
+units="ff-mount@ ff-schedule-agent ff-serve-storage ff-schedule-serve ff-serve-meta
+	ff-up@ ff-users ff-validate"
 
 if [ "$1" = remove ]; then
 	if [ -d /run/systemd/system ]; then

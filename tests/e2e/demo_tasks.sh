@@ -19,7 +19,8 @@ scheduler='' agent=''
 # ff as the user whose tasks these are: root has none.
 as_user=()
 if [ "$(id -u)" = 0 ]; then
-  as_user=(setpriv --reuid 65534 --regid 65534 --clear-groups env "HOME=$work/home")
+  as_user=(setpriv --reuid 65534 --regid 65534 --clear-groups env "HOME=$work/home"
+    "FF_KEY=$work/home/cluster.key")
   chown 65534:65534 "$work/home"
 fi
 user() { "${as_user[@]}" "$ff" schedule "$@"; }
@@ -56,9 +57,11 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 say "A scheduler, and this machine as its node"
-(umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$work/home/cluster.key")
+# The user and the daemons each have a file of their own: nobody reads a key that others may replace.
+(umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$work/daemon.key" &&
+  cp "$work/daemon.key" "$work/home/cluster.key")
 [ "$(id -u)" != 0 ] || chown 65534:65534 "$work/home/cluster.key"
-export FF_KEY=$work/home/cluster.key
+export FF_KEY=$work/daemon.key
 "$ff" schedule serve --dir "$work/scheduler" --listen 127.0.0.1:0 >"$work/scheduler.log" 2>&1 &
 scheduler=$!
 until_true "the scheduler listens" grep -q '^listening' "$work/scheduler.log"

@@ -18,9 +18,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SKIPPED = 77
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 NAMESPACES = ("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child")
-# Where the system below writes for itself: dpkg, ldconfig, logs.
+# Where the system below writes for itself: dpkg, ldconfig, adduser, logs.
 OWN = ("var/lib/dpkg/status", "var/lib/dpkg/available", "var/lib/dpkg/lock", "var/log/",
-       "var/cache/ldconfig/", "etc/ld.so.cache")
+       "var/cache/ldconfig/", "etc/ld.so.cache", "etc/shadow-", "etc/gshadow-", "run/adduser")
 
 # $1: the root folder, $2: what to run there. Nothing but loopback, and no program of it stays.
 ENTER = """
@@ -143,12 +143,17 @@ def check_files(root):
     for name in ("bash-completion/completions/ff", "zsh/vendor-completions/_ff",
                  "fish/vendor_completions.d/ff.fish", "doc/ff/copyright",
                  "doc/ff/changelog.Debian.gz", "doc/ff/libraries/libssl-dev",
+                 "doc/ff/ff.spdx.json",
                  "man/man8/mount.ff.8.gz"):
         assert os.path.exists(f"{root}/usr/share/{name}"), name
     units = list(pathlib.Path(root, "usr/lib/systemd/system").glob("ff-*.service"))
     assert len(units) >= 5, units
     for unit in units:
-        assert "\nExecStart=/usr/bin/ff " in unit.read_text(encoding="utf-8"), unit
+        program = "systemd-sysusers" if unit.name == "ff-users.service" else "/usr/bin/ff"
+        assert f"\nExecStart={program} " in unit.read_text(encoding="utf-8"), unit
+    accounts = pathlib.Path(root, "etc/passwd").read_text(encoding="utf-8").splitlines()
+    users = {account.split(":")[0] for account in accounts}
+    assert {"ff", "ff-storage"} <= users, users
     wanted = pathlib.Path(root, "etc/systemd/system").rglob("ff-*")
     assert not list(wanted), "a service is enabled"
 

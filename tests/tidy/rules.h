@@ -496,9 +496,9 @@ constexpr std::array<Rule, 12> kRules = {
 // Only these stand at the top level, beside names that start with a dot.
 inline Findings top_level(const std::vector<std::string>& names) {
   static const std::set<std::string> kAllowed = {
-      "CMakeLists.txt", "CMakePresets.json", "cmd",         "core",
-      "tests",          "completions",       "man",         "README.md",
-      "bootstrap",      "LICENSE",           "CHANGELOG.md"};
+      "CMakeLists.txt", "CMakePresets.json", "cmd",          "core",
+      "tests",          "completions",       "man",          "README.md",
+      "bootstrap",      "LICENSE",           "CHANGELOG.md", "SECURITY.md"};
   Findings findings;
   for (const std::string& name : names) {
     if (name.starts_with(".") || kAllowed.contains(name)) continue;

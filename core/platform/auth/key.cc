@@ -6,8 +6,10 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
+#include <unistd.h>
 
 #include <bit>
+#include <cstdlib>
 
 #include "platform/base/text.h"
 #include "platform/io/files.h"
@@ -17,6 +19,31 @@ namespace ff::auth {
 namespace {
 
 constexpr uint32_t kOthers = 077;
+constexpr uint32_t kGroupReads = 040;
+
+// Whether it is a credential that systemd has made for this process (systemd.exec(5)). systemd may
+// give access to one user by an access control list, whose mask stat(2) shows as that of the group.
+bool is_credential(const std::string& path) {
+  const char* const dir = ::getenv("CREDENTIALS_DIRECTORY");
+  return dir != nullptr && dir[0] == '/' && path.starts_with(std::string(dir) + "/") &&
+         path.find("/../") == path.npos;
+}
+
+Result<void> check_secret_file(const io::FileInfo& info, const std::string& path,
+                               std::string_view what) {
+  if (info.uid != 0 && info.uid != ::geteuid()) {
+    Error error = fail(Errc::refused, "{}: this {} belongs to user {}, who may replace it", path,
+                       what, info.uid);
+    error.hint = fmt::format("Copy it to a file of your own, or chown it to you or root.");
+    return error;
+  }
+  const bool by_list = info.uid == 0 && info.gid == 0 && is_credential(path);
+  if ((info.mode & kOthers & ~(by_list ? kGroupReads : 0)) == 0) return {};
+  Error error = fail(Errc::refused, "{}: others may read this {} (mode {:04o})", path, what,
+                     info.mode & 07777);
+  error.hint = fmt::format("chmod 600 {}; if others may have read it, make a new {}.", path, what);
+  return error;
+}
 
 }  // namespace
 
@@ -54,7 +81,10 @@ Result<void> make_key_file(io::Disk& disk, const std::string& path) {
   SecureRng rng;
   Key key;
   fill_random(key, rng);
-  const std::string text = hex(key) + '\n';
+  SecretText text;
+  text.reserve(2 * kKeyBytes + 1);
+  append_hex(text, key);
+  text += '\n';
   FF_TRY(auto file,
          disk.open(
              path,
@@ -62,6 +92,14 @@ Result<void> make_key_file(io::Disk& disk, const std::string& path) {
   FF_TRY(file->write_at(as_bytes(text), 0));
   FF_TRY(file->sync());
   return disk.sync_dir(io::parent(path));
+}
+
+void append_hex(SecretText& text, const Key& key) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  for (const std::byte byte : key) {
+    text += kDigits[std::to_integer<size_t>(byte >> 4)];
+    text += kDigits[std::to_integer<size_t>(byte & std::byte{15})];
+  }
 }
 
 std::optional<Key> parse_key(std::string_view digits) {
@@ -76,18 +114,12 @@ std::optional<Key> parse_key(std::string_view digits) {
   return key;
 }
 
-Result<std::string> read_secret_file(io::Disk& disk, const std::string& path, std::string_view what,
-                                     size_t bytes_max) {
+Result<SecretText> read_secret_file(io::Disk& disk, const std::string& path, std::string_view what,
+                                    size_t bytes_max) {
   FF_TRY(const auto file, disk.open(path, {}));
   FF_TRY(const auto info, file->info());
-  if ((info.mode & kOthers) != 0) {
-    Error error = fail(Errc::refused, "{}: others may read this {} (mode {:04o})", path, what,
-                       info.mode & 07777);
-    error.hint =
-        fmt::format("chmod 600 {}; if others may have read it, make a new {}.", path, what);
-    return error;
-  }
-  std::string text(bytes_max + 2, '\0');  // room for the newline and one excess byte
+  FF_TRY(check_secret_file(info, path, what));
+  SecretText text(bytes_max + 2, '\0');  // room for the newline and one excess byte
   FF_TRY(const size_t size,
          file->read_at({reinterpret_cast<std::byte*>(text.data()), text.size()}, 0));
   text.resize(size);
@@ -96,7 +128,7 @@ Result<std::string> read_secret_file(io::Disk& disk, const std::string& path, st
 }
 
 Result<Key> read_key_file(io::Disk& disk, const std::string& path) {
-  FF_TRY(const std::string text, read_secret_file(disk, path, "key", 2 * kKeyBytes));
+  FF_TRY(const SecretText text, read_secret_file(disk, path, "key", 2 * kKeyBytes));
   if (const auto key = parse_key(text)) return *key;
   Error error = fail(Errc::corrupt, "{}: not a cluster key (64 hex digits)", path);
   error.hint = "Copy cluster.key from another machine of the cluster.";

@@ -7,7 +7,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
+#include "platform/auth/secret_memory.h"
 #include "platform/base/bytes.h"
 #include "platform/base/result.h"
 #include "platform/base/rng.h"
@@ -16,7 +18,12 @@
 namespace ff::auth {
 
 constexpr size_t kKeyBytes = 32;
-using Key = std::array<std::byte, kKeyBytes>;
+// Overwritten when it is destroyed.
+struct Key : std::array<std::byte, kKeyBytes> {
+  constexpr ~Key() {
+    if (!std::is_constant_evaluated()) cleanse(data(), size());
+  }
+};
 
 // A cryptographically secure generator (OpenSSL's RAND_bytes), for keys and nonces.
 class SecureRng final : public Rng {
@@ -31,19 +38,21 @@ bool constant_time_equal(ByteView a, ByteView b);
 
 // The value of a lower-case hex digit; -1 for any other character.
 int hex_digit(char c);
+// Appends 64 lower-case hex digits.
+void append_hex(SecretText& text, const Key& key);
 // Parses 64 lower-case hex digits.
 std::optional<Key> parse_key(std::string_view digits);
 
 // Reads a secret file without its final newline; of a file longer than `bytes_max` only the first
-// bytes. Errc::refused if other users can read the file. `what` names the secret in messages:
-// "key".
-Result<std::string> read_secret_file(io::Disk& disk, const std::string& path, std::string_view what,
-                                     size_t bytes_max);
+// bytes. Errc::refused if other users can read the file, or if it belongs to another user than root
+// and that of this process. `what` names the secret in messages: "key".
+Result<SecretText> read_secret_file(io::Disk& disk, const std::string& path, std::string_view what,
+                                    size_t bytes_max);
 // Creates a new key file at `path`: mode 0600, hex digits and a newline. Errc::exists if the file
 // exists; it is not replaced.
 Result<void> make_key_file(io::Disk& disk, const std::string& path);
-// Errc::refused if other users can read the file, Errc::corrupt if it does not hold a key. The
-// message never shows the content.
+// Errc::refused as read_secret_file(), Errc::corrupt if it does not hold a key. The message never
+// shows the content.
 Result<Key> read_key_file(io::Disk& disk, const std::string& path);
 
 }  // namespace ff::auth

@@ -11,6 +11,8 @@ namespace ff::auth {
 
 namespace {
 
+using LockedAllocator = std::pmr::polymorphic_allocator<Keyring>;
+
 constexpr size_t kFileMax = 8 * kKiB;
 constexpr std::string_view kServer = "server";
 
@@ -45,7 +47,7 @@ Keyring::Keyring(Entity self)
 
 std::shared_ptr<Keyring> Keyring::from_root(const Key& root, Entity self) {
   if (!keeps_root(self.role)) return parse_key_text(make_key_text(root, self)).value();
-  auto keyring = std::make_shared<Keyring>(std::move(self));
+  auto keyring = std::allocate_shared<Keyring>(LockedAllocator(&locked_memory()), std::move(self));
   keyring->root_ = root;
   keyring->server_key_ = server_key(root, *service_of(keyring->self_));
   return keyring;
@@ -113,7 +115,8 @@ std::optional<Key> Keyring::capability_key(uint32_t generation) const {
 
 void Keyring::set_capability_keys(std::map<uint32_t, Key> keys) {
   const std::lock_guard lock(mutex_);
-  capability_keys_ = std::move(keys);
+  capability_keys_.clear();
+  capability_keys_.insert(keys.begin(), keys.end());
 }
 
 std::shared_ptr<const Revocations> Keyring::revocations() const {
@@ -165,14 +168,20 @@ std::optional<Service> service_of(const Entity& entity) {
   return std::nullopt;
 }
 
-std::string make_key_text(const Key& root, const Entity& entity) {
-  std::string text = format_identity(entity) + '\n';
+SecretText make_key_text(const Key& root, const Entity& entity) {
+  SecretText text;
+  text.reserve(kFileMax);
+  text += format_identity(entity) + '\n';
   for (const Service& service : services_of(entity.role)) {
-    const Credential credential = make_credential(root, service, entity);
-    text += fmt::format("{} {}\n", service.text(), hex(credential.key));
+    text += service.text() + ' ';
+    append_hex(text, make_credential(root, service, entity).key);
+    text += '\n';
   }
   if (service_of(entity) && !keeps_root(entity.role)) {
-    text += fmt::format("{} {}\n", kServer, hex(server_key(root, entity)));
+    text += kServer;
+    text += ' ';
+    append_hex(text, server_key(root, entity));
+    text += '\n';
   }
   return text;
 }
@@ -182,7 +191,7 @@ Result<std::shared_ptr<Keyring>> parse_key_text(std::string_view text) {
   const auto lines = split(text, '\n');
   auto self = parse_identity(lines[0]);
   if (!self) return not_keys();
-  auto keyring = std::make_shared<Keyring>(std::move(*self));
+  auto keyring = std::allocate_shared<Keyring>(LockedAllocator(&locked_memory()), std::move(*self));
   for (const std::string_view line : std::span(lines).subspan(1)) {
     const auto words = split(line, ' ');
     const bool valid =
@@ -194,7 +203,7 @@ Result<std::shared_ptr<Keyring>> parse_key_text(std::string_view text) {
 
 Result<std::shared_ptr<Keyring>> read_keyring(io::Disk& disk, const std::string& path,
                                               Entity self) {
-  FF_TRY(const std::string text, read_secret_file(disk, path, "key", kFileMax));
+  FF_TRY(const SecretText text, read_secret_file(disk, path, "key", kFileMax));
   const auto root = parse_key(text);
   auto keyring = root ? Keyring::from_root(*root, std::move(self)) : parse_key_text(text);
   if (!keyring) {

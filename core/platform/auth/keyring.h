@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@
 #include "platform/auth/entity.h"
 #include "platform/auth/key.h"
 #include "platform/auth/revocations.h"
+#include "platform/auth/secret_memory.h"
 #include "platform/base/result.h"
 #include "platform/io/disk.h"
 
@@ -39,7 +41,7 @@ struct Credential {
 // How long a ticket is valid; clients renew it in the second half of this time.
 constexpr int64_t kTicketSeconds = 3600;
 
-// Thread-safe.
+// Thread-safe. Keys lie in locked memory (secret_memory.h): make key rings there, too.
 class Keyring {
  public:
   // The keys of an entity: further ones are added below.
@@ -92,10 +94,10 @@ class Keyring {
   std::string file_;
   std::atomic<uint64_t> revocations_version_ = 0;
   mutable std::mutex mutex_;  // guards the rest
-  std::map<Service, Credential> credentials_;
+  std::pmr::map<Service, Credential> credentials_{&locked_memory()};
   std::map<Service, Ticket> tickets_;
   std::optional<Key> server_key_;
-  std::map<uint32_t, Key> capability_keys_;  // by generation
+  std::pmr::map<uint32_t, Key> capability_keys_{&locked_memory()};  // by generation
   std::shared_ptr<const Revocations> revocations_;
 };
 
@@ -106,7 +108,7 @@ Credential make_credential(const Key& root, const Service& service, const Entity
 Credential make_ticket(const Key& root, const Entity& node, Entity client, int64_t expires_s);
 
 // The text of the file of an entity's keys.
-std::string make_key_text(const Key& root, const Entity& entity);
+SecretText make_key_text(const Key& root, const Entity& entity);
 // The services that an entity of the role proves itself to with the keys of its file.
 std::vector<Service> services_of(Role role);
 // The service under which an entity serves; empty for clients.

@@ -5,7 +5,9 @@
 //   huge     an unnamed file on a private tmpfs mounted with huge=always; needs the right to
 //            mount. Pages of 2 MiB speed up large disk reads and copies: one device request takes
 //            only some hundred pages. The mount is not attached, so no cleanup is necessary.
-//   sealed   a memfd sealed against size changes, with pages of 4 KiB. Needs no privileges.
+//   sealed   a memfd sealed against size changes. Needs no privileges. Its pages have 4 KiB, or 2
+//   MiB
+//            if /sys/kernel/mm/transparent_hugepage/shmem_enabled is "advise" or "always".
 //   adopted  a file that another process owns and has mapped too; used for a limited time.
 //
 // A huge region cannot be sealed: a peer may truncate it, and the owner's next access raises

@@ -97,7 +97,7 @@ Result<bool> read_pin_threads(const GetVariable& get) { return flag_or(get, "FF_
 
 Result<auth::Key> read_job_key(io::Disk& disk, const std::string& path) {
   if (path != "-") return auth::read_key_file(disk, path);
-  std::string digits(2 * auth::kKeyBytes, '\0');
+  auth::SecretText digits(2 * auth::kKeyBytes, '\0');
   for (size_t at = 0; at < digits.size();) {
     const ssize_t got = ::read(STDIN_FILENO, digits.data() + at, digits.size() - at);
     if (got <= 0) return fail(Errc::refused, "standard input has no key");

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -48,6 +50,54 @@ TEST_F(KeyFileTest, OthersMayNotReadIt) {
   ASSERT_FALSE(key.ok());
   EXPECT_EQ(key.error().code, Errc::refused);
   EXPECT_NE(key.error().hint.find("chmod 600"), std::string::npos);
+}
+
+TEST_F(KeyFileTest, NoBitOfAnotherUsersModeIsAllowed) {
+  for (const mode_t mode : {0604, 0640, 0620, 0602, 0610, 0601, 0444, 0777}) {
+    put(std::string(64, 'a'), mode);
+    EXPECT_EQ(read_key_file(disk_, path()).error().code, Errc::refused) << mode;
+  }
+  for (const mode_t mode : {0600, 0400, 0700}) {
+    put(std::string(64, 'a'), mode);
+    EXPECT_TRUE(read_key_file(disk_, path()).ok()) << mode;
+  }
+}
+
+TEST_F(KeyFileTest, ItBelongsToThisUserOrRoot) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root changes owners";
+  put(std::string(64, 'a'), 0600);
+  ASSERT_EQ(::chown(path().c_str(), 65534, 65534), 0);
+  const auto of_nobody = read_key_file(disk_, path());
+  ASSERT_FALSE(of_nobody.ok());
+  EXPECT_EQ(of_nobody.error().code, Errc::refused);
+  EXPECT_NE(of_nobody.error().message.find("belongs to user 65534"), std::string::npos);
+  // The user himself may read it, and also what root hands to him.
+  ASSERT_EQ(::chmod(dir_.c_str(), 0755), 0);
+  ASSERT_EQ(::seteuid(65534), 0);
+  const bool own = read_key_file(disk_, path()).ok();
+  ASSERT_EQ(::seteuid(0), 0);
+  EXPECT_TRUE(own);
+}
+
+// systemd gives one user access by an access control list; its mask looks like rights of the group.
+TEST_F(KeyFileTest, ACredentialMayHaveAnAccessControlList) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root plays systemd";
+  put(std::string(64, 'a'), 0440);
+  const auto with = [this](const std::string& dir) {
+    ::setenv("CREDENTIALS_DIRECTORY", dir.c_str(), 1);
+    const bool read = read_key_file(disk_, path()).ok();
+    ::unsetenv("CREDENTIALS_DIRECTORY");
+    return read;
+  };
+  EXPECT_TRUE(with(dir_));
+  EXPECT_FALSE(with(dir_ + "/below"));
+  EXPECT_FALSE(with(""));
+  EXPECT_FALSE(with("/"));
+  put(std::string(64, 'a'), 0444);
+  EXPECT_FALSE(with(dir_));
+  put(std::string(64, 'a'), 0440);
+  ASSERT_EQ(::chown(path().c_str(), 0, 65534), 0);
+  EXPECT_FALSE(with(dir_));
 }
 
 TEST_F(KeyFileTest, GarbageIsNoKeyAndIsNotShown) {
