@@ -164,4 +164,13 @@ Result<Space> BeneathDisk::space(const std::string& path) {
                .free = uint64_t{status.f_bavail} * status.f_frsize};
 }
 
+Result<std::unique_ptr<Disk>> BeneathDisk::beneath(const std::string& dir) {
+  FF_TRY(const Place at, place(dir));
+  Fd fd(open_beneath(at.dir.get(), at.name, O_PATH | O_DIRECTORY));
+  if (fd.get() < 0) return errno_error(errno, dir);
+  std::string root = dir;
+  while (root.size() > 1 && root.ends_with('/')) root.pop_back();
+  return std::unique_ptr<Disk>(new BeneathDisk(std::move(root), std::move(fd)));
+}
+
 }  // namespace ff::io

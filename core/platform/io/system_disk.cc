@@ -12,6 +12,7 @@
 #include <climits>
 #include <cstdio>
 
+#include "platform/io/beneath_disk.h"
 #include "platform/io/system_directory.h"
 #include "platform/io/system_file.h"
 #include "platform/io/thread_queue.h"
@@ -108,6 +109,11 @@ Result<Space> SystemDisk::space(const std::string& path) {
   if (statvfs(path.c_str(), &status) != 0) return errno_error(errno, path);
   return Space{.total = uint64_t{status.f_blocks} * status.f_frsize,
                .free = uint64_t{status.f_bavail} * status.f_frsize};
+}
+
+Result<std::unique_ptr<Disk>> SystemDisk::beneath(const std::string& dir) {
+  FF_TRY(auto disk, BeneathDisk::open(dir));
+  return std::unique_ptr<Disk>(std::move(disk));
 }
 
 }  // namespace ff::io
