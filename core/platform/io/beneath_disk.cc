@@ -117,8 +117,7 @@ Result<void> BeneathDisk::rename(const std::string& from, const std::string& to)
 Result<void> BeneathDisk::link(const std::string& from, const std::string& to) {
   FF_TRY(const Place old, place(from));
   FF_TRY(const Place now, place(to));
-  return outcome(::linkat(old.dir.get(), old.name.c_str(), now.dir.get(), now.name.c_str(), 0),
-                 both(from, to));
+  return link_at({old.dir.get(), old.name}, {now.dir.get(), now.name}, both(from, to));
 }
 
 Result<void> BeneathDisk::make_symlink(const std::string& target, const std::string& path) {

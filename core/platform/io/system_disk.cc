@@ -10,7 +10,6 @@
 
 #include <cerrno>
 #include <climits>
-#include <cstdio>
 
 #include "platform/io/beneath_disk.h"
 #include "platform/io/system_directory.h"
@@ -69,17 +68,7 @@ Result<void> SystemDisk::rename(const std::string& from, const std::string& to) 
 }
 
 Result<void> SystemDisk::link(const std::string& from, const std::string& to) {
-  if (::link(from.c_str(), to.c_str()) == 0) return {};
-  const int err = errno;
-  // FAT returns EPERM for "no hard links"; other file systems return it for a directory, which
-  // stays an error.
-  struct stat status;
-  if ((err == EPERM || err == EOPNOTSUPP) && lstat(from.c_str(), &status) == 0 &&
-      S_ISREG(status.st_mode)) {
-    if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return {};
-    if (errno == EEXIST) return errno_error(EEXIST, both(from, to));
-  }
-  return errno_error(err, both(from, to));
+  return link_at({AT_FDCWD, from}, {AT_FDCWD, to}, both(from, to));
 }
 
 Result<void> SystemDisk::make_symlink(const std::string& target, const std::string& path) {

@@ -16,11 +16,13 @@ Result<std::unique_ptr<io::Disk>> SimBeneath::open(io::Disk& disk, std::string d
 }
 
 Result<void> SimBeneath::check(const std::string& path, bool whole) const {
-  const bool below = path.starts_with(root_) &&
-                     (root_ == "/" || path.size() == root_.size() || path[root_.size()] == '/');
+  const bool here = root_ == ".";
+  const bool below = here ? !path.starts_with('/')
+                          : path.starts_with(root_) &&
+                                (root_ == "/" || path == root_ || path[root_.size()] == '/');
   if (!below) return fail(Errc::usage, "'{}' is not below {}", printable(path), printable(root_));
   std::string at = root_;
-  const std::string rest = path.substr(root_.size());
+  const std::string rest = here ? path : path.substr(root_.size());
   for (size_t begin = 0; begin < rest.size();) {
     const size_t end = std::min(rest.find('/', begin), rest.size());
     const std::string part = rest.substr(begin, end - begin);
