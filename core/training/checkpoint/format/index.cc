@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -70,6 +71,7 @@ std::string header_line(const HeaderRecord& header) {
 bool safe_name(std::string_view name) {
   if (name.empty() || name.size() > kNameBytesMax) return false;
   if (name.front() == '/' || name.find('\0') != name.npos) return false;
+  if (static_cast<size_t>(std::ranges::count(name, '/')) >= kNamePartsMax) return false;
   for (size_t begin = 0; begin <= name.size();) {
     const size_t end = std::min(name.find('/', begin), name.size());
     const std::string_view part = name.substr(begin, end - begin);

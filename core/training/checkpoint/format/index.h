@@ -31,6 +31,7 @@ constexpr size_t kLineMax = size_t{128} << 20;
 // Numbers in an index: sums of three cannot overflow. Code that adds more checks each sum.
 constexpr uint64_t kIndexNumberMax = uint64_t{1} << 62;
 constexpr size_t kNameBytesMax = 4096;  // of a name or the target of a link, as Linux (PATH_MAX)
+constexpr size_t kNamePartsMax = 512;   // components of a name; a save refuses deep trees, too
 
 // A run of bytes of a tensor or file: `length` bytes at `offset` in chunk `chunk`; or, without a
 // chunk, `length` zero bytes that are stored nowhere. JSON: [HEX, offset, length, CRC] or [length].
@@ -91,8 +92,8 @@ struct EndRecord {
 using Record = std::variant<HeaderRecord, FileRecord, TensorRecord, EndRecord>;
 
 // Whether `name` can be written below a directory: relative, no empty, "." or ".." component, no
-// NUL, at most kNameBytesMax bytes. Other names are refused on save and, from a crafted index, on
-// load.
+// NUL, at most kNameBytesMax bytes and kNamePartsMax components. Other names are refused on save
+// and, from a crafted index, on load.
 bool safe_name(std::string_view name);
 
 // The digest behind EndRecord::content, record by record.

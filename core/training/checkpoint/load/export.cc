@@ -45,7 +45,8 @@ Result<ExportReport> export_safetensors(Context& context, const std::string& sto
   std::unique_ptr<io::Disk> around;  // the directory of the new file
   std::optional<io::AtomicFile> made;
   selection.path = [&](const FileRecord*, uint32_t) { return made->temp_path(); };
-  FF_TRY(auto source, TensorFilesSource::plan(context, store, store.index_path(name), selection));
+  FF_TRY(auto source,
+         TensorFilesSource::plan(context, store, name, store.index_path(name), selection));
   if (source.count().tensors == 0) {
     return Error{Errc::not_found, fmt::format("{}: no such tensor to export", name.text()),
                  "'ff checkpoint show' lists the files and their tensors."};

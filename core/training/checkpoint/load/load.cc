@@ -76,9 +76,9 @@ Result<void> read_restored(LoadWork& work, ReadSource& source, const RestoreCoun
 }
 
 Result<RestoreCount> load_tensors(LoadWork& work, const LoadOptions& options) {
-  FF_TRY(auto source,
-         TensorFilesSource::plan(work.context, work.store, work.store.index_path(work.name),
-                                 tensor_selection(options, work.staging)));
+  FF_TRY(auto source, TensorFilesSource::plan(work.context, work.store, work.name,
+                                              work.store.index_path(work.name),
+                                              tensor_selection(options, work.staging)));
   if (source.count().tensors == 0) {
     return Error{Errc::not_found, fmt::format("{}: no tensor matches", work.name.text()),
                  "'ff checkpoint show' lists the tensors."};

@@ -291,7 +291,8 @@ Result<void> restore(SalvageWork& work, const Repaired& repaired, const std::str
   selection.path = [&](const FileRecord* file, uint32_t) {
     return io::join(staging.dir(), places.of(*file));
   };
-  FF_TRY(auto partial, TensorFilesSource::plan(work.context, work.store, index_path, selection));
+  FF_TRY(auto partial, TensorFilesSource::plan(work.context, work.store, work.report.name,
+                                               index_path, selection));
   FF_TRY(auto whole,
          RestoreSource::plan(work.context, index_path, staging.disk(), staging.dir(),
                              {.file = [&](const FileRecord& file) { return !damaged(file); },

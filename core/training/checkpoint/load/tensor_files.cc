@@ -35,17 +35,19 @@ bool spans_the_rest(const TensorRecord& tensor, size_t split) {
 
 }  // namespace
 
-TensorFilesSource::TensorFilesSource(Context& context, const Store& store, std::string index_path,
-                                     TensorSelection selection)
+TensorFilesSource::TensorFilesSource(Context& context, const Store& store, StepName name,
+                                     std::string index_path, TensorSelection selection)
     : context_(&context),
       store_(&store),
+      name_(std::move(name)),
       index_path_(std::move(index_path)),
       selection_(std::move(selection)) {}
 
 Result<TensorFilesSource> TensorFilesSource::plan(Context& context, const Store& store,
+                                                  const StepName& name,
                                                   const std::string& index_path,
                                                   TensorSelection selection) {
-  TensorFilesSource source(context, store, index_path, std::move(selection));
+  TensorFilesSource source(context, store, name, index_path, std::move(selection));
   FF_TRY(source.open_reader());
   FF_TRY(source.scan());
   FF_TRY(source.open_reader());
@@ -232,9 +234,9 @@ Result<void> TensorFilesSource::scan_tensor(const TensorRecord& tensor, Layout& 
 // Whether a tensor equals, byte for byte, the one of its name in the layout. (Small tensors share
 // chunks with their neighbours, so equal tensors may have different chunks.)
 Result<bool> TensorFilesSource::same_as(const TensorRecord& tensor, const Entry& entry) {
-  const auto& header = reader_->header();
+  const auto kind = reader_->header().digest;
   FF_TRY(auto file, index_disk().open(index_path_, {}));
-  FF_TRY(const auto record, read_record_at(*file, entry.source, header.digest));
+  FF_TRY(const auto record, read_record_at(*file, entry.source, kind));
   const auto* first = std::get_if<TensorRecord>(&record);
   if (first == nullptr) return changed();
   if (first->dtype != tensor.dtype || first->shape != tensor.shape) return false;
@@ -245,10 +247,9 @@ Result<bool> TensorFilesSource::same_as(const TensorRecord& tensor, const Entry&
                  tensor.extents.end(), equal_places)) {
     return true;
   }
-  const StepName name{header.run, header.step};
   if (!comparing_) {
-    FF_TRY(auto a, ExtentReader::make(*context_, *store_, name));
-    FF_TRY(auto b, ExtentReader::make(*context_, *store_, name));
+    FF_TRY(auto a, ExtentReader::make(*context_, *store_, name_));
+    FF_TRY(auto b, ExtentReader::make(*context_, *store_, name_));
     comparing_.emplace(std::move(a), std::move(b));
   }
   FF_TRY(const uint64_t differing,
@@ -264,9 +265,10 @@ Result<void> TensorFilesSource::finish_layouts() {
     if (layout.metadata) layout.writer.metadata(*layout.metadata);
     layout.metadata.reset();
     layout.metadata_keys.clear();
-    FF_TRY(auto header, layout.writer.finish());
-    layout.file_bytes = header.size() + layout.writer.data_size();
-    layout.header = std::make_shared<const std::string>(std::move(header));
+    auto header = layout.writer.finish();
+    if (!header) return std::move(header).error().with_context("index " + index_path_ + ": ");
+    layout.file_bytes = header->size() + layout.writer.data_size();
+    layout.header = std::make_shared<const std::string>(std::move(*header));
     count_.files += selection_.parts;
     uint64_t bytes = 0;
     if (__builtin_mul_overflow(layout.file_bytes, uint64_t{selection_.parts}, &bytes)) {

@@ -44,7 +44,8 @@ class TensorFilesSource final : public ReadSource {
   // Errors: usage (a slice that does not fit), failed (ranks hold different tensors of one name
   // and no split is recorded; a split that does not divide by `parts`, or of which parts are not
   // selected), corrupt.
-  static Result<TensorFilesSource> plan(Context& context, const Store& store,
+  // `name` is for messages: an index may claim another one.
+  static Result<TensorFilesSource> plan(Context& context, const Store& store, const StepName& name,
                                         const std::string& index_path, TensorSelection selection);
   // Where next() creates the files: a disk that leaves nobody else a way to lead them elsewhere
   // (Disk::beneath). To be called before next(); it outlives this.
@@ -91,7 +92,7 @@ class TensorFilesSource final : public ReadSource {
     uint64_t offset = 0;  // of the tensor in the file
   };
 
-  TensorFilesSource(Context& context, const Store& store, std::string index_path,
+  TensorFilesSource(Context& context, const Store& store, StepName name, std::string index_path,
                     TensorSelection selection);
   Result<void> open_reader();
   io::Disk& index_disk() const;
@@ -118,6 +119,7 @@ class TensorFilesSource final : public ReadSource {
   Context* context_;
   io::Disk* target_ = nullptr;
   const Store* store_;
+  StepName name_;
   std::string index_path_;
   TensorSelection selection_;
   std::optional<IndexReader> reader_;

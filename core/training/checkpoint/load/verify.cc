@@ -53,7 +53,7 @@ class UseReader {
     const auto& header = reader.header();
     if (header.run != name.run || header.step != name.step) {
       return fail(Errc::corrupt, "index {}, line 1: this is the index of {}", reader.path(),
-                  StepName{header.run, header.step}.text());
+                  printable(StepName{header.run, header.step}.text()));
     }
     return UseReader(std::move(reader));
   }
