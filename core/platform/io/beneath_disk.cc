@@ -14,8 +14,8 @@
 
 #include "platform/base/text.h"
 #include "platform/io/system_directory.h"
-#include "platform/io/system_disk.h"
 #include "platform/io/system_file.h"
+#include "platform/io/thread_queue.h"
 
 namespace ff::io {
 
@@ -79,7 +79,7 @@ Result<std::unique_ptr<File>> BeneathDisk::open(const std::string& path, OpenOpt
 }
 
 std::unique_ptr<IoQueue> BeneathDisk::make_queue(QueueOptions options) {
-  return SystemDisk().make_queue(options);
+  return make_system_queue(options);
 }
 
 Result<FileInfo> BeneathDisk::info(const std::string& path) {

@@ -35,8 +35,7 @@ Result<std::unique_ptr<File>> SystemDisk::open(const std::string& path, OpenOpti
 }
 
 std::unique_ptr<IoQueue> SystemDisk::make_queue(QueueOptions options) {
-  if (auto queue = make_uring_queue(options)) return queue;
-  return make_thread_queue(options);
+  return make_system_queue(options);
 }
 
 std::string_view SystemDisk::queue_kind() const {

@@ -35,14 +35,19 @@ unsigned dtype_bits(std::string_view dtype) {
 }
 
 std::optional<uint64_t> tensor_bytes(std::string_view dtype, const std::vector<uint64_t>& shape) {
-  uint64_t bits = dtype_bits(dtype);
+  const unsigned bits = dtype_bits(dtype);
   if (bits == 0) return std::nullopt;
   if (std::find(shape.begin(), shape.end(), 0U) != shape.end()) return 0;
+  uint64_t size = bits % 8 == 0 ? bits / 8 : bits;  // bits only where a type has no whole bytes
   for (const uint64_t length : shape) {
-    if (__builtin_mul_overflow(bits, length, &bits)) return std::nullopt;
+    if (__builtin_mul_overflow(size, length, &size)) return std::nullopt;
   }
-  if (bits % 8 != 0) return std::nullopt;
-  return bits / 8;
+  if (bits % 8 != 0) {
+    if (size % 8 != 0) return std::nullopt;
+    size /= 8;
+  }
+  if (size > kSafetensorsDimensionMax) return std::nullopt;
+  return size;
 }
 
 // Events of the header's JSON. Depth 1: names; 2: a tensor's fields or the metadata; 3: lists.
