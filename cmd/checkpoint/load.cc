@@ -121,7 +121,9 @@ void declare_checkpoint_load(Command& checkpoint, CheckpointOptions& common) {
       "Writes the files of a checkpoint below DEST, byte for byte as they were saved, and checks "
       "every chunk. DEST must be absent or an empty directory; the files appear only when all are "
       "complete. If several ranks saved files with the same name, each rank gets a directory "
-      "rank-RRRRR.\n\nWith --tensor ff writes only tensors with matching names, to new safetensors "
+      "rank-RRRRR. ff writes nothing outside DEST, whatever the store contains, and does not "
+      "restore set-user-ID and set-group-ID.\n\nWith --tensor ff writes only tensors with matching "
+      "names, to new safetensors "
       "files; --slice writes only a part of each. --reshard N joins tensors that were saved with "
       "--split, and splits them for N ranks, as rank-RRRRR-of-NNNNN.safetensors.");
   load.argument("NAME", text(options.name, "NAME"), "RUN[@STEP]");

@@ -14,8 +14,8 @@
 
 #include "platform/base/text.h"
 #include "platform/io/system_directory.h"
-#include "platform/io/system_disk.h"
 #include "platform/io/system_file.h"
+#include "platform/io/thread_queue.h"
 
 namespace ff::io {
 
@@ -79,7 +79,7 @@ Result<std::unique_ptr<File>> BeneathDisk::open(const std::string& path, OpenOpt
 }
 
 std::unique_ptr<IoQueue> BeneathDisk::make_queue(QueueOptions options) {
-  return SystemDisk().make_queue(options);
+  return make_system_queue(options);
 }
 
 Result<FileInfo> BeneathDisk::info(const std::string& path) {
@@ -117,8 +117,7 @@ Result<void> BeneathDisk::rename(const std::string& from, const std::string& to)
 Result<void> BeneathDisk::link(const std::string& from, const std::string& to) {
   FF_TRY(const Place old, place(from));
   FF_TRY(const Place now, place(to));
-  return outcome(::linkat(old.dir.get(), old.name.c_str(), now.dir.get(), now.name.c_str(), 0),
-                 both(from, to));
+  return link_at({old.dir.get(), old.name}, {now.dir.get(), now.name}, both(from, to));
 }
 
 Result<void> BeneathDisk::make_symlink(const std::string& target, const std::string& path) {
@@ -162,6 +161,15 @@ Result<Space> BeneathDisk::space(const std::string& path) {
   if (node.get() < 0 || ::fstatvfs(node.get(), &status) != 0) return errno_error(errno, path);
   return Space{.total = uint64_t{status.f_blocks} * status.f_frsize,
                .free = uint64_t{status.f_bavail} * status.f_frsize};
+}
+
+Result<std::unique_ptr<Disk>> BeneathDisk::beneath(const std::string& dir) {
+  FF_TRY(const Place at, place(dir));
+  Fd fd(open_beneath(at.dir.get(), at.name, O_PATH | O_DIRECTORY));
+  if (fd.get() < 0) return errno_error(errno, dir);
+  std::string root = dir;
+  while (root.size() > 1 && root.ends_with('/')) root.pop_back();
+  return std::unique_ptr<Disk>(new BeneathDisk(std::move(root), std::move(fd)));
 }
 
 }  // namespace ff::io

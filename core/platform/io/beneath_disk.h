@@ -42,6 +42,8 @@ class BeneathDisk final : public Disk {
                          std::optional<uint32_t> gid);
   Result<void> sync_dir(const std::string& dir) override;
   Result<Space> space(const std::string& path) override;
+  // Unlike open(), it follows no symbolic link in `dir` either.
+  Result<std::unique_ptr<Disk>> beneath(const std::string& dir) override;
 
  private:
   // An open directory, and a name in it: "." for the directory itself.

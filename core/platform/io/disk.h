@@ -176,6 +176,12 @@ class Disk {
   virtual Result<void> set_mtime(const std::string& path, int64_t mtime_ns) = 0;
   virtual Result<void> sync_dir(const std::string& dir) = 0;
   virtual Result<Space> space(const std::string& path) = 0;
+
+  // The part of this disk in directory `dir` (symbolic links in `dir` itself are followed). No
+  // operation on it leaves the directory, whatever other programs do there meanwhile: it follows
+  // no symbolic link below `dir`, refuses a path with one (ELOOP), and refuses paths elsewhere.
+  // Paths stay those of this disk, which outlives it; its files work with queues of this disk.
+  virtual Result<std::unique_ptr<Disk>> beneath(const std::string& dir) = 0;
 };
 
 }  // namespace ff::io

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <memory>
 
 #include "platform/base/clock.h"
@@ -96,6 +97,23 @@ Result<std::string> read_symlink_at(int dir, const std::string& name, const std:
   const ssize_t length = readlinkat(dir, name.c_str(), target, sizeof target);
   if (length < 0) return errno_error(errno, path);
   return std::string(target, static_cast<size_t>(length));
+}
+
+Result<void> link_at(NameAt from, NameAt to, const std::string& path) {
+  if (linkat(from.dir, from.name.c_str(), to.dir, to.name.c_str(), 0) == 0) return {};
+  const int err = errno;
+  // FAT returns EPERM for "no hard links"; other file systems return it for a directory, which
+  // stays an error.
+  struct stat status;
+  if ((err == EPERM || err == EOPNOTSUPP) &&
+      fstatat(from.dir, from.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+      S_ISREG(status.st_mode)) {
+    if (renameat2(from.dir, from.name.c_str(), to.dir, to.name.c_str(), RENAME_NOREPLACE) == 0) {
+      return {};
+    }
+    if (errno == EEXIST) return errno_error(EEXIST, path);
+  }
+  return errno_error(err, path);
 }
 
 Result<void> set_mtime_at(int dir, const std::string& name, int64_t mtime_ns,

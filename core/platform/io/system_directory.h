@@ -23,6 +23,14 @@ std::string both(const std::string& from, const std::string& to);
 // directory.
 Result<FileInfo> info_at(int dir, const std::string& name, const std::string& path);
 Result<std::string> read_symlink_at(int dir, const std::string& name, const std::string& path);
+// A name in an open directory; AT_FDCWD: the working directory.
+struct NameAt {
+  int dir = -1;
+  const std::string& name;
+};
+// Disk::link() with an exclusive rename in its place on file systems without hard links
+// (system_disk.h).
+Result<void> link_at(NameAt from, NameAt to, const std::string& path);
 // Disk::set_mtime() for `name` in the directory; AT_FDCWD: the working directory.
 Result<void> set_mtime_at(int dir, const std::string& name, int64_t mtime_ns,
                           const std::string& path);

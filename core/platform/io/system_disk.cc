@@ -10,8 +10,8 @@
 
 #include <cerrno>
 #include <climits>
-#include <cstdio>
 
+#include "platform/io/beneath_disk.h"
 #include "platform/io/system_directory.h"
 #include "platform/io/system_file.h"
 #include "platform/io/thread_queue.h"
@@ -35,8 +35,7 @@ Result<std::unique_ptr<File>> SystemDisk::open(const std::string& path, OpenOpti
 }
 
 std::unique_ptr<IoQueue> SystemDisk::make_queue(QueueOptions options) {
-  if (auto queue = make_uring_queue(options)) return queue;
-  return make_thread_queue(options);
+  return make_system_queue(options);
 }
 
 std::string_view SystemDisk::queue_kind() const {
@@ -68,17 +67,7 @@ Result<void> SystemDisk::rename(const std::string& from, const std::string& to) 
 }
 
 Result<void> SystemDisk::link(const std::string& from, const std::string& to) {
-  if (::link(from.c_str(), to.c_str()) == 0) return {};
-  const int err = errno;
-  // FAT returns EPERM for "no hard links"; other file systems return it for a directory, which
-  // stays an error.
-  struct stat status;
-  if ((err == EPERM || err == EOPNOTSUPP) && lstat(from.c_str(), &status) == 0 &&
-      S_ISREG(status.st_mode)) {
-    if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return {};
-    if (errno == EEXIST) return errno_error(EEXIST, both(from, to));
-  }
-  return errno_error(err, both(from, to));
+  return link_at({AT_FDCWD, from}, {AT_FDCWD, to}, both(from, to));
 }
 
 Result<void> SystemDisk::make_symlink(const std::string& target, const std::string& path) {
@@ -108,6 +97,11 @@ Result<Space> SystemDisk::space(const std::string& path) {
   if (statvfs(path.c_str(), &status) != 0) return errno_error(errno, path);
   return Space{.total = uint64_t{status.f_blocks} * status.f_frsize,
                .free = uint64_t{status.f_bavail} * status.f_frsize};
+}
+
+Result<std::unique_ptr<Disk>> SystemDisk::beneath(const std::string& dir) {
+  FF_TRY(auto disk, BeneathDisk::open(dir));
+  return std::unique_ptr<Disk>(std::move(disk));
 }
 
 }  // namespace ff::io

@@ -35,6 +35,7 @@ class SystemDisk final : public Disk {
   Result<void> set_mtime(const std::string& path, int64_t mtime_ns) override;
   Result<void> sync_dir(const std::string& dir) override;
   Result<Space> space(const std::string& path) override;
+  Result<std::unique_ptr<Disk>> beneath(const std::string& dir) override;  // a BeneathDisk
 
   // The kind of queue that make_queue() returns on this machine: "io_uring" or "threads".
   std::string_view queue_kind() const;

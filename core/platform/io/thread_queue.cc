@@ -16,6 +16,7 @@
 
 #include "platform/base/loop.h"
 #include "platform/io/alignment.h"
+#include "platform/io/uring_queue.h"
 
 namespace ff::io {
 namespace {
@@ -170,6 +171,11 @@ void ThreadQueue::deliver(bool wait) {
 std::unique_ptr<IoQueue> make_thread_queue(QueueOptions options) {
   FF_CHECK(options.depth > 0);
   return std::make_unique<ThreadQueue>(options);
+}
+
+std::unique_ptr<IoQueue> make_system_queue(QueueOptions options) {
+  if (auto queue = make_uring_queue(options)) return queue;
+  return make_thread_queue(options);
 }
 
 }  // namespace ff::io

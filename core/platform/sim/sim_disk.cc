@@ -12,6 +12,7 @@
 #include <set>
 #include <utility>
 
+#include "platform/sim/sim_beneath.h"
 #include "platform/sim/sim_disk_file.h"
 
 namespace ff::sim {
@@ -511,6 +512,10 @@ Result<io::Space> SimDisk::space(const std::string& path) {
   FF_TRY(find(path, true));
   return io::Space{.total = capacity_ * kPage,
                    .free = used_ < capacity_ ? (capacity_ - used_) * kPage : 0};
+}
+
+Result<std::unique_ptr<io::Disk>> SimDisk::beneath(const std::string& dir) {
+  return SimBeneath::open(*this, dir);
 }
 
 }  // namespace ff::sim

@@ -91,6 +91,7 @@ class SimDisk final : public io::Disk {
   Result<void> set_mtime(const std::string& path, int64_t mtime_ns) override;
   Result<void> sync_dir(const std::string& dir) override;
   Result<io::Space> space(const std::string& path) override;
+  Result<std::unique_ptr<io::Disk>> beneath(const std::string& dir) override;
 
  private:
   friend class SimFile;

@@ -18,6 +18,7 @@
 
 #include "platform/io/buffers.h"
 #include "platform/io/disk.h"
+#include "storage/client/below_directory.h"
 #include "storage/client/file_system.h"
 #include "storage/client/loop_executor.h"
 
@@ -38,7 +39,7 @@ class ClusterDisk final : public io::Disk {
   // All outlive it. Call anything here only after `files` has started and while its loop runs on a
   // thread of its own.
   ClusterDisk(io::Disk& local, FileSystem& files, Options options);
-  // Call after close(), when no file and no queue is left.
+  // Call after close(), when no file, no queue and no disk of beneath() is left.
   ~ClusterDisk() override = default;
 
   // On the loop: waits for files that are still being closed.
@@ -60,6 +61,7 @@ class ClusterDisk final : public io::Disk {
   Result<void> set_mtime(const std::string& path, int64_t mtime_ns) override;
   Result<void> sync_dir(const std::string& dir) override;
   Result<io::Space> space(const std::string& path) override;
+  Result<std::unique_ptr<io::Disk>> beneath(const std::string& dir) override;
 
  private:
   // A directory and a name in it, as metadata calls take them.
@@ -67,10 +69,12 @@ class ClusterDisk final : public io::Disk {
     meta::InodeRef dir;
     std::string name;
   };
-  static NamedEntry entry_at(const std::string& path);
-  static meta::InodeRef ref_of(const std::string& path) {
-    return {.id = meta::kRoot, .path = path};
-  }
+  // Of beneath(): the same disk, limited to a directory.
+  ClusterDisk(ClusterDisk& whole, std::shared_ptr<BelowDirectory> below);
+  Task<Result<NamedEntry>> entry_at(std::string path);
+  // An existing inode for a call; the server follows symbolic links, except beneath a directory,
+  // where they are refused.
+  Task<Result<meta::InodeRef>> ref_of(std::string path);
 
   // The path in the cluster; none: the path is on the other disk.
   Result<std::optional<std::string>> cluster_path(const std::string& path) const;
@@ -86,14 +90,23 @@ class ClusterDisk final : public io::Disk {
   Task<Result<std::shared_ptr<File>>> create_in_cluster(std::string path, io::OpenOptions options);
   Task<Result<meta::InodeView>> lookup_path(std::string path, bool follow);
   Task<Result<std::vector<io::DirEntry>>> list_in_cluster(std::string dir);
+  Task<Result<meta::InodeView>> make_in_cluster(std::string path,
+                                                meta::Namespace::CreateOptions options);
+  Task<Result<meta::InodeView>> remove_in_cluster(std::string path, bool directory);
+  Task<Result<meta::InodeView>> rename_in_cluster(std::string from, std::string to);
   Task<Result<meta::InodeView>> link_in_cluster(std::string from, std::string to);
   Task<Result<void>> sync_in_cluster(std::string dir);
+  Task<Result<meta::InodeView>> set_mode_in_cluster(std::string path, uint32_t mode);
+  Task<Result<std::shared_ptr<BelowDirectory>>> beneath_in_cluster(std::string dir);
   Task<Result<meta::InodeView>> set_mtime_in_cluster(std::string path, int64_t mtime_ns);
 
   io::Disk& local_;
   FileSystem& files_;
   const Options options_;
-  LoopExecutor calls_;
+  ClusterDisk* const whole_;  // null: not of beneath()
+  std::shared_ptr<BelowDirectory> below_;
+  std::optional<LoopExecutor> own_calls_;
+  LoopExecutor& calls_;
   std::mutex mutex_;
   std::multimap<size_t, ByteSpan> free_memory_;  // freed buffers
 };

@@ -32,11 +32,6 @@ FileStat stat_of_inode(const meta::InodeView& view) {
           .ref = view.ref()};
 }
 
-std::string without_final_slashes(std::string path) {
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  return path;
-}
-
 class TreeFile final : public OpenFile {
  public:
   explicit TreeFile(std::shared_ptr<File> file) : file_(std::move(file)) {}
@@ -92,45 +87,18 @@ Task<Result<meta::InodeRef>> ClusterTree::dir_of(std::string path) {
 }
 
 Task<Result<void>> ClusterTree::stay_below(std::string dir) {
-  dir = without_final_slashes(std::move(dir));
-  meta::InodeRef ref = meta::root();
-  if (dir != "/") {
-    FF_CO_TRY(const auto view, co_await resolve_path(files_.metadata(), caller_, dir, true));
-    if (!view.inode.is(meta::InodeType::directory)) co_return errno_error(ENOTDIR, printable(dir));
-    ref = view.ref();
-  }
-  below_dirs_ = {{dir, std::move(ref)}};
-  below_ = std::move(dir);
+  FF_CO_TRY(below_, co_await BelowDirectory::open(files_, caller_, std::move(dir)));
   co_return Result<void>();
 }
 
 Task<Result<meta::InodeRef>> ClusterTree::target_dir_of(std::string path) {
-  if (!below_) co_return co_await dir_of(std::move(path));
-  // Goes up to a directory that is known, and down again.
-  std::vector<std::string> missing;
-  std::string at = io::parent(path);
-  for (; !below_dirs_.contains(at); at = io::parent(at)) {
-    if (at == "/") co_return errno_error(EXDEV, printable(path));
-    missing.push_back(at);
-  }
-  meta::InodeRef ref = below_dirs_.at(at);
-  for (; !missing.empty(); missing.pop_back()) {
-    const std::string& dir = missing.back();
-    FF_CO_TRY(const auto view,
-              co_await files_.metadata().lookup(caller_, std::move(ref), last_component(dir)));
-    if (view.inode.is(meta::InodeType::symlink)) co_return errno_error(ELOOP, printable(dir));
-    if (!view.inode.is(meta::InodeType::directory)) co_return errno_error(ENOTDIR, printable(dir));
-    ref = view.ref();
-    if (below_dirs_.size() < kDirsMax) below_dirs_[dir] = ref;
-  }
-  co_return ref;
+  if (below_ == nullptr) co_return co_await dir_of(std::move(path));
+  co_return co_await below_->parent_of(std::move(path));
 }
 
 Task<Result<meta::InodeView>> ClusterTree::entry(std::string path) {
-  if (below_ == without_final_slashes(path)) {
-    co_return co_await resolve_path(files_.metadata(), caller_, std::move(path), true);
-  }
-  FF_CO_TRY(auto dir, co_await target_dir_of(path));
+  if (below_ != nullptr) co_return co_await below_->lookup(std::move(path));
+  FF_CO_TRY(auto dir, co_await dir_of(path));
   co_return co_await files_.metadata().lookup(caller_, std::move(dir), last_component(path));
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "storage/client/below_directory.h"
 #include "storage/client/file_system.h"
 #include "storage/client/file_tree.h"
 
@@ -44,8 +45,7 @@ class ClusterTree final : public FileTree {
   const meta::Caller caller_;
   ErrorSeq::Cursor error_cursor_;
   std::map<std::string, meta::InodeRef> dirs_;
-  std::optional<std::string> below_;                  // of stay_below()
-  std::map<std::string, meta::InodeRef> below_dirs_;  // reached without symbolic links
+  std::shared_ptr<BelowDirectory> below_;  // of stay_below()
 };
 
 }  // namespace ff::client

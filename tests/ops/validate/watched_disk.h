@@ -54,6 +54,7 @@ class WatchedDisk final : public io::Disk {
   Result<void> set_mtime(const std::string& path, int64_t) override { return refuse(path); }
   Result<void> sync_dir(const std::string& dir) override { return refuse(dir); }
   Result<io::Space> space(const std::string& path) override { return below_.space(path); }
+  Result<std::unique_ptr<io::Disk>> beneath(const std::string& dir) override { return refuse(dir); }
 
  private:
   static Error refuse(const std::string& path) {

@@ -67,6 +67,9 @@ class WatchedDisk : public io::Disk {
     return lies ? Result<void>() : below_.sync_dir(dir);
   }
   Result<io::Space> space(const std::string& path) override { return below_.space(path); }
+  Result<std::unique_ptr<io::Disk>> beneath(const std::string& dir) override {
+    return below_.beneath(dir);
+  }
 
  private:
   class WatchedFile final : public io::File {

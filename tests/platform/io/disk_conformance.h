@@ -560,6 +560,55 @@ TEST_P(DiskConformance, ModesAndTimesAreSet) {
   EXPECT_EQ(code_of(disk().set_mtime(at("none"), 0)), Errc::not_found);
 }
 
+TEST_P(DiskConformance, BeneathStaysInItsDirectory) {
+  ASSERT_TRUE(ok(make_dirs(disk(), at("in/sub"))));
+  ASSERT_TRUE(ok(make_dirs(disk(), at("out"))));
+  ASSERT_TRUE(ok(put(disk(), at("out/file"), "kept")));
+  ASSERT_TRUE(ok(disk().make_symlink("../out", at("in/away"))));
+  ASSERT_TRUE(ok(disk().make_symlink("../out/file", at("in/link"))));
+  EXPECT_EQ(code_of(disk().beneath(at("none"))), Errc::not_found);
+  EXPECT_EQ(code_of(disk().beneath(at("out/file"))), Errc::failed);
+  const auto below = std::move(disk().beneath(at("in/")).value());
+  ASSERT_TRUE(ok(put(*below, at("in/sub/file"), "text")));
+  EXPECT_EQ(get(disk(), at("in/sub/file")), "text");
+  EXPECT_EQ(below->list(at("in"))->size(), 3u);
+  EXPECT_EQ(below->info(at("in/sub/."))->kind, FileKind::directory);
+  EXPECT_TRUE(ok(below->set_mode(at("in/sub"), 0700)));
+  EXPECT_TRUE(ok(below->sync_dir(at("in"))));
+  EXPECT_GT(below->space(at("in"))->total, 0u);
+  for (const char* name : {"in/away/x", "in/../out/x", "out/x", "in2"}) {
+    EXPECT_FALSE(put(*below, at(name), "x").ok()) << name;
+    EXPECT_FALSE(below->make_dir(at(name), 0755).ok()) << name;
+    EXPECT_FALSE(below->make_symlink("x", at(name)).ok()) << name;
+    EXPECT_FALSE(below->rename(at("in/sub/file"), at(name)).ok()) << name;
+    EXPECT_FALSE(below->link(at("in/sub/file"), at(name)).ok()) << name;
+  }
+  for (const char* name : {"in/away/file", "in/../out/file", "out/file"}) {
+    EXPECT_FALSE(below->set_mode(at(name), 0600).ok()) << name;
+    EXPECT_FALSE(below->set_mtime(at(name), 0).ok()) << name;
+    EXPECT_FALSE(below->remove(at(name)).ok()) << name;
+  }
+  EXPECT_FALSE(put(*below, at("in/link"), "x").ok());
+  EXPECT_FALSE(below->set_mode(at("in/link"), 0600).ok());
+  EXPECT_FALSE(below->beneath(at("in/away")).ok());
+  EXPECT_FALSE(below->beneath(at("out")).ok());
+  EXPECT_TRUE(put(*std::move(below->beneath(at("in/sub")).value()), at("in/sub/y"), "y").ok());
+  EXPECT_TRUE(ok(below->remove(at("in/link"))));
+  EXPECT_EQ(disk().list(at("out"))->size(), 1u);
+  EXPECT_EQ(get(disk(), at("out/file")), "kept");
+}
+
+// `dir` itself may be a symbolic link.
+TEST_P(DiskConformance, BeneathFollowsLinksOnlyInItsOwnName) {
+  if (!tested_->follows_links()) GTEST_SKIP() << "this disk follows none";
+  ASSERT_TRUE(ok(make_dirs(disk(), at("real"))));
+  ASSERT_TRUE(ok(disk().make_symlink("real", at("to_real"))));
+  const auto below = std::move(disk().beneath(at("to_real")).value());
+  ASSERT_TRUE(ok(below->make_dir(at("to_real/sub"), 0755)));
+  ASSERT_TRUE(ok(put(*below, at("to_real/sub/file"), "text")));
+  EXPECT_EQ(get(disk(), at("real/sub/file")), "text");
+}
+
 TEST_P(DiskConformance, SyncAndSpace) {
   const auto file = make("file");
   EXPECT_TRUE(ok(file->sync()));

@@ -254,6 +254,23 @@ TEST_F(IndexTest, MalformedLinesAreRefused) {
       R"("global_shape":[1,2],"slice_start":[0],"extents":[[4]]})",
       R"({"tensor":"t","dtype":"F32","shape":["1"],"offset":0,"size":4,"extents":[[4]]})",
       R"({"end":true,"files":0,"tensors":0,"size":0,"content":"12","index":"12"})",
+      // Shapes that do not fit the size, or whose product wraps to it.
+      R"({"tensor":"t","dtype":"F32","shape":[2],"offset":0,"size":4,"extents":[[4]]})",
+      R"({"tensor":"t","dtype":"U8","shape":[4294967296,4294967296],"offset":0,"size":0,)"
+      R"("extents":[]})",
+      // Slices beyond the whole tensor.
+      R"({"tensor":"t","dtype":"U8","shape":[4],"offset":0,"size":4,)"
+      R"("global_shape":[6],"slice_start":[3],"extents":[[4]]})",
+      R"({"tensor":"t","dtype":"U8","shape":[4],"offset":0,"size":4,)"
+      R"("global_shape":[3],"slice_start":[0],"extents":[[4]]})",
+      R"({"tensor":"t","dtype":"U8","shape":[4],"offset":0,"size":4,)"
+      R"("global_shape":[4,1],"slice_start":[0,0],"extents":[[4]]})",
+      "{\"tensor\":\"\xff\",\"dtype\":\"U8\",\"shape\":[4],\"offset\":0,\"size\":4,"
+      "\"extents\":[[4]]}",
+      file("a\xff", "0", "[]"),
+      file(std::string(5000, 'a'), "0", "[]"),
+      // A directory with bytes.
+      R"({"file":"d","rank":0,"kind":"directory","size":3,"mode":0,"mtime_ns":0,"extents":[[3]]})",
   };
   for (const auto& line : bad) {
     const auto record = parse_record(line, kind_);
@@ -262,11 +279,64 @@ TEST_F(IndexTest, MalformedLinesAreRefused) {
   }
 }
 
+// What an index makes the parser keep is in proportion to its length, whatever is in it.
+TEST_F(IndexTest, ALineTakesMemoryInProportion) {
+  const auto line = [](const std::string& more) {
+    return R"({"file":"f","rank":0,"kind":"opaque","size":1000000,"mode":420,"mtime_ns":0)" + more +
+           "}";
+  };
+  std::string zeros = R"(,"extents":[[1])";
+  for (int i = 1; i < 1'000'000; i++) zeros += ",[1]";
+  const auto sparse = parse_record(line(zeros + "]"), kind_);
+  FF_ASSERT_OK(sparse);
+  EXPECT_EQ(std::get<FileRecord>(*sparse).extents.size(), 1U);
+  EXPECT_EQ(std::get<FileRecord>(*sparse).extents[0].length, 1'000'000U);
+
+  std::string keys;
+  for (int i = 0; i < 5000; i++) keys += R"(,"a":1)";
+  EXPECT_FALSE(parse_record(line(keys + R"(,"extents":[[1000000]])"), kind_).ok());
+  std::string shape = "1";
+  for (int i = 0; i < 100; i++) shape += ",1";
+  EXPECT_FALSE(parse_record(R"({"tensor":"t","dtype":"U8","shape":[)" + shape +
+                                R"(],"offset":0,"size":1,"extents":[[1]]})",
+                            kind_)
+                   .ok());
+  // Zeros whose sum wraps.
+  EXPECT_FALSE(
+      parse_record(line(R"(,"extents":[[4611686018427387904],[4611686018427387904],)"
+                        R"([4611686018427387904],[4611686018427387904],[1000000]])"),
+                   kind_)
+          .ok());
+  const std::string deep(1'000'000, '[');
+  EXPECT_FALSE(parse_record(line(R"(,"extents":)" + deep), kind_).ok());
+  EXPECT_FALSE(parse_record(line(R"(,"other":)" + deep), kind_).ok());
+}
+
+TEST_F(IndexTest, AHeaderIsShort) {
+  const std::string header =
+      R"({"ff_checkpoint":1,"run":"r","step":1,"world":1,"digest":"xxh128","more":)" +
+      std::string(1 << 20, '[');
+  write_whole(path("deep.jsonl"), seal_line(header));
+  const auto opened = IndexReader::open(disk_, path("deep.jsonl"));
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.error().code, Errc::corrupt);
+  EXPECT_NE(opened.error().message.find(path("deep.jsonl")), std::string::npos);
+}
+
+TEST_F(IndexTest, ASecondHeaderIsRefused) {
+  const std::string good = read_whole(small_index());
+  const std::string first = good.substr(0, good.find('\n') + 1);
+  write_whole(path("two.jsonl"), first + good);
+  EXPECT_EQ(read(path("two.jsonl")).error().code, Errc::corrupt);
+}
+
 TEST_F(IndexTest, NewerFormatIsRefusedAsSuch) {
   write_whole(path("new.jsonl"), seal_line(R"({"ff_checkpoint":2,"surprise":{"a":[{}]})"));
   const auto nested = IndexReader::open(disk_, path("new.jsonl"));
   ASSERT_FALSE(nested.ok());
   EXPECT_EQ(nested.error().code, Errc::newer_format) << nested.error().message;
+  write_whole(path("new.jsonl"), seal_line(R"({"ff_checkpoint":18446744073709551615)"));
+  EXPECT_EQ(IndexReader::open(disk_, path("new.jsonl")).error().code, Errc::newer_format);
   write_whole(path("new.jsonl"), seal_line(R"({"ff_checkpoint":2)"));
   EXPECT_EQ(IndexReader::open(disk_, path("new.jsonl")).error().code, Errc::newer_format);
   const auto tolerant = IndexReader::open_damaged(disk_, path("new.jsonl"), kind_, {});
@@ -279,6 +349,8 @@ TEST_F(IndexTest, LongLinesAreReadAndEndlessOnesRefused) {
   TensorRecord big = tensor();
   big.extents.assign(100'000, {digest_of(kind_, "x"), 0, 4096, 5});
   big.size = 100'000 * 4096;
+  big.shape = {big.size / 2};
+  big.global_shape = big.slice_start = {};
   FF_ASSERT_OK(writer.add(named("m", EntryKind::safetensors)));
   for (int i = 0; i < 3; i++) FF_ASSERT_OK(writer.add(big));
   FF_ASSERT_OK(writer.finish());

@@ -16,6 +16,7 @@
 #include "platform/base/clock.h"
 #include "platform/io/files.h"
 #include "platform/io/test_bytes.h"
+#include "platform/sim/sim_beneath.h"
 #include "platform/sim/sim_clock.h"
 #include "platform/sim/sim_disk.h"
 #include "training/checkpoint/fixture.h"
@@ -75,6 +76,9 @@ class HookDisk final : public io::Disk {
   }
   Result<void> sync_dir(const std::string& dir) override { return step().sync_dir(dir); }
   Result<io::Space> space(const std::string& path) override { return step().space(path); }
+  Result<std::unique_ptr<io::Disk>> beneath(const std::string& dir) override {
+    return sim::SimBeneath::open(*this, dir);
+  }
 
  private:
   io::Disk& step() {

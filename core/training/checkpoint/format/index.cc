@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -68,7 +69,9 @@ std::string header_line(const HeaderRecord& header) {
 }  // namespace
 
 bool safe_name(std::string_view name) {
-  if (name.empty() || name.front() == '/' || name.find('\0') != name.npos) return false;
+  if (name.empty() || name.size() > kNameBytesMax) return false;
+  if (name.front() == '/' || name.find('\0') != name.npos) return false;
+  if (static_cast<size_t>(std::ranges::count(name, '/')) >= kNamePartsMax) return false;
   for (size_t begin = 0; begin <= name.size();) {
     const size_t end = std::min(name.find('/', begin), name.size());
     const std::string_view part = name.substr(begin, end - begin);
@@ -201,6 +204,7 @@ Result<void> IndexReader::read_header() {
   whole_.update(as_bytes(*line));
   whole_.update(as_bytes("\n"));
   if (!line_is_sealed(*line)) return damaged("the header's CRC32C does not match");
+  if (line->size() > kSummaryMax) return damaged("the header is longer than ff writes");
   // The version first: this parser may refuse a newer header.
   if (sealed_number(*line, "ff_checkpoint").value_or(0) > kFormatVersion) {
     return Error{
@@ -285,9 +289,15 @@ Result<std::optional<std::string_view>> IndexReader::next_line() {
       skip(*line);
       continue;
     }
-    if (line_type(*line) == LineType::end) {
+    const LineType type = line_type(*line);
+    if (type == LineType::end) {
       FF_TRY(finish(*line));
       return std::optional<std::string_view>();
+    }
+    if (type == LineType::header || type == LineType::other) {
+      if (!tolerant_) return damaged("neither a file, a tensor nor the end");
+      skip(*line);
+      continue;
     }
     if (!tolerant_) {
       // The buffer still has the newline after the line.

@@ -28,6 +28,10 @@ namespace ff::checkpoint {
 constexpr int kFormatVersion = 1;
 // One line at most: a tensor of 4 TiB has 2^20 extents of about 60 bytes.
 constexpr size_t kLineMax = size_t{128} << 20;
+// Numbers in an index: sums of three cannot overflow. Code that adds more checks each sum.
+constexpr uint64_t kIndexNumberMax = uint64_t{1} << 62;
+constexpr size_t kNameBytesMax = 4096;  // of a name or the target of a link, as Linux (PATH_MAX)
+constexpr size_t kNamePartsMax = 512;   // components of a name; a save refuses deep trees, too
 
 // A run of bytes of a tensor or file: `length` bytes at `offset` in chunk `chunk`; or, without a
 // chunk, `length` zero bytes that are stored nowhere. JSON: [HEX, offset, length, CRC] or [length].
@@ -88,7 +92,8 @@ struct EndRecord {
 using Record = std::variant<HeaderRecord, FileRecord, TensorRecord, EndRecord>;
 
 // Whether `name` can be written below a directory: relative, no empty, "." or ".." component, no
-// NUL. Other names are refused on save and, from a crafted index, on load.
+// NUL, at most kNameBytesMax bytes and kNamePartsMax components. Other names are refused on save
+// and, from a crafted index, on load.
 bool safe_name(std::string_view name);
 
 // The digest behind EndRecord::content, record by record.
@@ -146,7 +151,7 @@ class IndexReader {
   // The line of the next record, its CRC checked; nothing after the last. Only after the end line
   // is the index known to be intact: then the digest of the whole file was checked.
   Result<std::optional<std::string_view>> next_line();
-  // next_line() and parse_record().
+  // next_line() and parse_record(): a file or a tensor.
   Result<std::optional<Record>> next();
   // Tolerant reading (salvage): damaged lines are skipped, counted and reported to `skipped`.
   using Skipped = std::function<void(uint64_t line_number, std::string_view line)>;

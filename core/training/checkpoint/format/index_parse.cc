@@ -1,5 +1,6 @@
 // index_parse.cc: one line of an index into a record. RapidJSON reads it as events, so that no
 // document tree is ever built; unknown keys are skipped, wrong types and missing keys are errors.
+// Anybody may have written the line, so whatever it makes this parser keep is bounded.
 #include <rapidjson/error/en.h>
 #include <rapidjson/memorystream.h>
 #include <rapidjson/reader.h>
@@ -10,11 +11,13 @@
 #include "platform/base/text.h"
 #include "training/checkpoint/format/chunk_file.h"
 #include "training/checkpoint/format/index.h"
+#include "training/checkpoint/format/safetensors.h"
 
 namespace ff::checkpoint {
 namespace {
 
-constexpr uint64_t kNumberMax = uint64_t{1} << 62;  // sums of sizes and offsets cannot overflow
+constexpr uint64_t kNumberMax = kIndexNumberMax;
+constexpr size_t kKeysMax = 1000;  // in one line; ff writes 13
 
 // The fields of one line, in its order; which are required depends on the line's type. Texts are
 // views of the buffer that is being parsed in place.
@@ -28,7 +31,11 @@ struct Fields {
   std::vector<ChunkExtent> extents;
   bool has_extents = false;
 
-  void add(std::string_view key, auto value) { all.push_back({key, std::move(value)}); }
+  bool add(std::string_view key, auto value) {
+    if (all.size() == kKeysMax) return false;
+    all.push_back({key, std::move(value)});
+    return true;
+  }
 
   // The value of that type under `key`, or null; the last one when the key repeats.
   template <class Value>
@@ -55,16 +62,16 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
   bool Uint(unsigned value) { return Uint64(value); }
   bool Int64(int64_t value) {
     if (value >= 0) return Uint64(static_cast<uint64_t>(value));
-    if (depth_ != 1) return false;
-    fields.add(key_, value);
-    return true;
+    return depth_ == 1 && add(value);
   }
   bool Uint64(uint64_t value) {
     if (value > kNumberMax) return fail("a number out of range");
-    if (depth_ == 1) {
-      fields.add(key_, value);
-    } else if (depth_ == 2 && !in_extents_) {
-      std::get<Fields::List>(fields.all.back().value).push_back(value);
+    if (depth_ == 1) return add(value);
+    if (depth_ == 2 && !in_extents_) {
+      if (!keeps_list_) return true;  // of an unknown key
+      auto& list = std::get<Fields::List>(fields.all.back().value);
+      if (list.size() == kSafetensorsDimensionsMax) return fail("a tensor of too many dimensions");
+      list.push_back(value);
     } else if (depth_ == 3 && in_extents_) {
       if (numbers_in_extent_ == 2) return fail("an extent with too many numbers");
       extent_numbers_[numbers_in_extent_++] = value;
@@ -75,10 +82,7 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
   }
   bool String(const char* text, rapidjson::SizeType length, bool) {
     const std::string_view value(text, length);
-    if (depth_ == 1) {
-      fields.add(key_, value);
-      return true;
-    }
+    if (depth_ == 1) return add(value);
     if (depth_ != 3 || !in_extents_) return fail("a string where a number belongs");
     if (texts_in_extent_ == 2) return fail("an extent with too many strings");
     extent_texts_[texts_in_extent_++] = value;
@@ -95,8 +99,8 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
     if (depth_ == 2) {
       in_extents_ = key_ == "extents";
       if (in_extents_) fields.has_extents = true;
-      if (!in_extents_) fields.add(key_, Fields::List());
-      return true;
+      keeps_list_ = key_ == "shape" || key_ == "global_shape" || key_ == "slice_start";
+      return in_extents_ || !keeps_list_ || add(Fields::List());
     }
     numbers_in_extent_ = texts_in_extent_ = 0;
     return depth_ == 3 && in_extents_;
@@ -108,6 +112,8 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
     problem = text;
     return false;
   }
+
+  bool add(auto value) { return fields.add(key_, std::move(value)) || fail("too many keys"); }
 
   bool end_extent() {
     ChunkExtent extent;
@@ -127,6 +133,14 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
       return fail("an extent that is neither [chunk, offset, length, crc] nor [length]");
     }
     if (extent.length == 0) return fail("an empty extent");
+    // Neighbouring zeros become one extent, as ff writes them: "[1]" takes four bytes in the line.
+    if (!extent.chunk && !fields.extents.empty() && !fields.extents.back().chunk) {
+      uint64_t& length = fields.extents.back().length;
+      if (__builtin_add_overflow(length, extent.length, &length)) {
+        return fail("extents do not add up to the size");
+      }
+      return true;
+    }
     fields.extents.push_back(extent);
     return true;
   }
@@ -145,6 +159,7 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
   simd::DigestKind kind_;
   int depth_ = 0;
   bool in_extents_ = false;
+  bool keeps_list_ = false;
   std::string_view key_;
   size_t numbers_in_extent_ = 0;
   size_t texts_in_extent_ = 0;
@@ -223,7 +238,7 @@ Result<EntryKind> parse_kind(std::string_view name) {
 Result<Record> make_file(Fields& fields) {
   FileRecord file;
   FF_TRY(file.name, text(fields, "file"));
-  if (!safe_name(file.name)) {
+  if (!safe_name(file.name) || !valid_utf8(file.name)) {
     return fail(Errc::corrupt, "unsafe file name '{}'", printable(file.name));
   }
   FF_TRY(const uint64_t rank, number(fields, "rank", UINT32_MAX));
@@ -235,13 +250,38 @@ Result<Record> make_file(Fields& fields) {
   file.mode = static_cast<uint32_t>(mode);
   file.mtime_ns = signed_number(fields, "mtime_ns");
   file.target = optional_text(fields, "target");
+  if (file.target.size() > kNameBytesMax || file.target.find('\0') != std::string::npos) {
+    return fail(Errc::corrupt, "the target of link '{}' is no path", printable(file.name));
+  }
   if (!fields.has_extents) return missing("extents");
   file.extents = std::move(fields.extents);
   const uint64_t held = extents_size(file.extents);
   if (file.kind == EntryKind::safetensors ? held > file.size : held != file.size) {
     return fail(Errc::corrupt, "extents do not add up to the size");
   }
+  if (file.size > 0 && (file.kind == EntryKind::directory || file.kind == EntryKind::symlink)) {
+    return fail(Errc::corrupt, "a directory or link with bytes");
+  }
   return Record(std::move(file));
+}
+
+// The shape against the size, and the slice against the whole tensor: code that copies slices
+// multiplies these numbers.
+Result<void> check_shape(const TensorRecord& tensor) {
+  const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
+  if (dtype_bits(tensor.dtype) != 0 && bytes != tensor.size) {
+    return fail(Errc::corrupt, "the size of tensor '{}' does not fit its shape",
+                printable(tensor.name));
+  }
+  if (tensor.global_shape.empty()) return {};
+  bool inside = tensor.global_shape.size() == tensor.shape.size() &&
+                tensor.slice_start.size() == tensor.shape.size();
+  for (size_t i = 0; inside && i < tensor.shape.size(); i++) {
+    inside = tensor.slice_start[i] + tensor.shape[i] <= tensor.global_shape[i];
+  }
+  if (inside) return {};
+  return fail(Errc::corrupt, "tensor '{}' is no slice of a tensor of its global shape",
+              printable(tensor.name));
 }
 
 Result<Record> make_tensor(Fields& fields) {
@@ -258,16 +298,17 @@ Result<Record> make_tensor(Fields& fields) {
     if (slice_start == nullptr) return missing("slice_start");
     tensor.global_shape = std::move(*global_shape);
     tensor.slice_start = std::move(*slice_start);
-    if (tensor.global_shape.size() != tensor.shape.size() ||
-        tensor.slice_start.size() != tensor.shape.size()) {
-      return fail(Errc::corrupt, "the slice has another rank than the shape");
-    }
+  }
+  if (!valid_utf8(tensor.name) || !valid_utf8(tensor.dtype)) {
+    return fail(Errc::corrupt, "the name or type of tensor '{}' is not UTF-8",
+                printable(tensor.name));
   }
   if (!fields.has_extents) return missing("extents");
   tensor.extents = std::move(fields.extents);
   if (extents_size(tensor.extents) != tensor.size) {
     return fail(Errc::corrupt, "extents do not add up to the size");
   }
+  FF_TRY(check_shape(tensor));
   return Record(std::move(tensor));
 }
 

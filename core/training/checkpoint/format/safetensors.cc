@@ -34,6 +34,22 @@ unsigned dtype_bits(std::string_view dtype) {
   return 0;
 }
 
+std::optional<uint64_t> tensor_bytes(std::string_view dtype, const std::vector<uint64_t>& shape) {
+  const unsigned bits = dtype_bits(dtype);
+  if (bits == 0) return std::nullopt;
+  if (std::find(shape.begin(), shape.end(), 0U) != shape.end()) return 0;
+  uint64_t size = bits % 8 == 0 ? bits / 8 : bits;  // bits only where a type has no whole bytes
+  for (const uint64_t length : shape) {
+    if (__builtin_mul_overflow(size, length, &size)) return std::nullopt;
+  }
+  if (bits % 8 != 0) {
+    if (size % 8 != 0) return std::nullopt;
+    size /= 8;
+  }
+  if (size > kSafetensorsDimensionMax) return std::nullopt;
+  return size;
+}
+
 // Events of the header's JSON. Depth 1: names; 2: a tensor's fields or the metadata; 3: lists.
 class HeaderEvents : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, HeaderEvents> {
  public:
@@ -47,7 +63,8 @@ class HeaderEvents : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Head
   bool Uint64(uint64_t value) {
     if (depth_ != 3) return wrong("a number instead of a name or list");
     if (field_ == Field::shape) {
-      if (++entry_.dimensions > kDimensionsMax) return wrong("too many dimensions");
+      if (++entry_.dimensions > kSafetensorsDimensionsMax) return wrong("too many dimensions");
+      if (value > kSafetensorsDimensionMax) return wrong("a dimension out of range");
       header_.shapes_.push_back(value);
       return true;
     }
@@ -58,6 +75,7 @@ class HeaderEvents : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Head
   bool String(const char* text, rapidjson::SizeType length, bool) {
     const std::string_view value(text, length);
     if (depth_ == 2 && in_metadata_) {
+      if (header_.metadata_.size() == kSafetensorsMetadataMax) return wrong("too many metadata");
       header_.metadata_.emplace_back(meta_key_, value);
       return true;
     }
@@ -84,7 +102,6 @@ class HeaderEvents : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Head
 
  private:
   enum class Field : uint8_t { none, dtype, shape, offsets };
-  static constexpr uint16_t kDimensionsMax = 64;  // more than any framework has
   static constexpr size_t kDtypesMax = 64;
 
   bool wrong(std::string_view what) {
@@ -270,7 +287,7 @@ Result<uint64_t> safetensors_header_length(std::string_view first_8_bytes, uint6
     return fail(Errc::failed, "the header would be {} bytes long; the limit is {}", length,
                 kSafetensorsHeaderMax);
   }
-  if (length > file_size - kSafetensorsLengthBytes) {
+  if (file_size < kSafetensorsLengthBytes || length > file_size - kSafetensorsLengthBytes) {
     return fail(Errc::failed, "the header would be {} bytes long, longer than the file", length);
   }
   return length;
@@ -352,10 +369,15 @@ class MetadataEvents : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Me
 
   bool StartObject() {
     if (++depth_ == 2 && inside_ && !found) found.emplace();
-    return true;
+    return depth_ <= kDepthMax;
   }
   bool EndObject(rapidjson::SizeType) {
     if (--depth_ == 1) inside_ = false;
+    return true;
+  }
+  bool StartArray() { return ++depth_ <= kDepthMax; }
+  bool EndArray(rapidjson::SizeType) {
+    depth_--;
     return true;
   }
   bool Key(const char* text, rapidjson::SizeType length, bool) {
@@ -364,11 +386,15 @@ class MetadataEvents : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Me
     return true;
   }
   bool String(const char* text, rapidjson::SizeType length, bool) {
-    if (inside_ && depth_ == 2) found->emplace_back(key_, std::string(text, length));
+    if (!inside_ || depth_ != 2 || !found) return true;
+    if (found->size() == kSafetensorsMetadataMax) return false;
+    found->emplace_back(key_, std::string(text, length));
     return true;
   }
 
  private:
+  static constexpr int kDepthMax = 8;  // a header has 3
+
   int depth_ = 0;
   bool inside_ = false;
   std::string key_;

@@ -21,12 +21,20 @@ namespace ff::checkpoint {
 
 constexpr uint64_t kSafetensorsHeaderMax = 100'000'000;  // the format's own limit
 constexpr uint64_t kSafetensorsLengthBytes = 8;
+constexpr size_t kSafetensorsDimensionsMax = 64;  // more than any framework has
+constexpr uint64_t kSafetensorsDimensionMax = uint64_t{1} << 62;
+// Pairs in `__metadata__`: it takes ten times its length in memory.
+constexpr size_t kSafetensorsMetadataMax = size_t{1} << 20;
 
 // `__metadata__`, in its order.
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 
 // Bits of one element ("BF16" -> 16, "F4" -> 4), or 0 for a type this ff does not know.
 unsigned dtype_bits(std::string_view dtype);
+
+// Bytes of a tensor. Nothing: a type that this ff does not know, no whole number of bytes, or more
+// than 2^62 of them.
+std::optional<uint64_t> tensor_bytes(std::string_view dtype, const std::vector<uint64_t>& shape);
 
 class SafetensorsHeader {
  public:
@@ -102,7 +110,7 @@ class SafetensorsHeaderWriter {
 };
 
 // `__metadata__` of a header, nothing when it has none; skips everything else. Errc::corrupt when
-// it is not JSON.
+// it is not JSON, is nested deeper than a header, or has too many pairs.
 Result<std::optional<SafetensorsMetadata>> safetensors_metadata(std::string_view json);
 
 }  // namespace ff::checkpoint

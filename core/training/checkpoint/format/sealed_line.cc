@@ -50,6 +50,8 @@ std::optional<int64_t> sealed_number(std::string_view line, std::string_view key
   if (!object.is_object()) return std::nullopt;
   const auto it = object.find(std::string(key));
   if (it == object.end() || !it->is_number_integer()) return std::nullopt;
+  // A larger number must not wrap to a small one: it may be the version of the format.
+  if (it->is_number_unsigned() && it->get<uint64_t>() > INT64_MAX) return INT64_MAX;
   return it->get<int64_t>();
 }
 

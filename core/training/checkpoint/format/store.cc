@@ -89,7 +89,8 @@ Result<Store> Store::open(io::Disk& disk, const std::string& path) {
                              where, *version, kFormatVersion),
                  "Use the ff version that created the store, or a newer one."};
   }
-  if (!id || !digest) return fail(Errc::corrupt, "{}: no id or digest kind in it", where);
+  if (!id || !digest || *version < 1)
+    return fail(Errc::corrupt, "{}: no id or digest kind in it", where);
   FF_TRY(const auto kind, simd::parse_digest_kind(*digest));
   return Store(path, *id, kind);
 }

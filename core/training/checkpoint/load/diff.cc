@@ -178,6 +178,9 @@ Result<void> Differ::follow_b() {
     } else {
       listed->met = true;
       FF_TRY(const auto record, read_record_at(*index_a, listed->place, kind_a_));
+      if (record.index() != one->record.index()) {
+        return fail(Errc::failed, "{} changed during the diff", report_.a.text());
+      }
       entry.a = side_of(record);
       FF_TRY(compare(record, one->record, entry));
     }

@@ -31,7 +31,6 @@ Result<ExportReport> export_safetensors(Context& context, const std::string& sto
   FF_TRY(io::AtomicFile::check(context.disk, options.out, options.force));
   auto lease =
       Lease::try_acquire(context, store, {.action = "export", .name = name, .attempt = {}});
-  io::AtomicFile made(context.disk, context.rng, options.out);
   ExportReport report{.name = name};
 
   TensorSelection selection;
@@ -43,15 +42,22 @@ Result<ExportReport> export_safetensors(Context& context, const std::string& sto
     report.opaque_files += file.kind == EntryKind::opaque ? 1 : 0;
   };
   selection.gather = true;
-  selection.path = [&](const FileRecord*, uint32_t) { return made.temp_path(); };
-  FF_TRY(auto source, TensorFilesSource::plan(context, store, store.index_path(name), selection));
+  std::unique_ptr<io::Disk> around;  // the directory of the new file
+  std::optional<io::AtomicFile> made;
+  selection.path = [&](const FileRecord*, uint32_t) { return made->temp_path(); };
+  FF_TRY(auto source,
+         TensorFilesSource::plan(context, store, name, store.index_path(name), selection));
   if (source.count().tensors == 0) {
     return Error{Errc::not_found, fmt::format("{}: no such tensor to export", name.text()),
                  "'ff checkpoint show' lists the files and their tensors."};
   }
   context.progress.total = source.count().bytes;
-  FF_TRY(make_parents(context, options.out));
-  FF_TRY(check_space(context, io::parent(options.out), source.count().bytes));
+  FF_TRY(make_parents(context.disk, options.out));
+  // Others may write to that directory, too, and must not lead the writes elsewhere.
+  FF_TRY(around, context.disk.beneath(io::parent(options.out)));
+  FF_TRY(check_space(*around, io::parent(options.out), source.count().bytes));
+  made.emplace(*around, context.rng, options.out);
+  source.write_to(*around);
   ReadPlan plan{
       .context = context,
       .store = store,
@@ -61,7 +67,7 @@ Result<ExportReport> export_safetensors(Context& context, const std::string& sto
         return damaged_chunk(context.disk, store, name, chunk, reason);
       }};
   FF_TRY(run_reads(plan));
-  FF_TRY(made.commit(options.force));
+  FF_TRY(made->commit(options.force));
   report.tensors = source.count().tensors;
   report.bytes = source.count().bytes;
   report.elapsed_ns = context.clock.steady_ns() - began;

@@ -30,6 +30,7 @@ class ExtentCursor {
   bool ended() const { return at_ == extents_.size(); }
   // Bytes left in the current extent.
   uint64_t left() const { return extents_[at_].length - from_; }
+  bool in_zeros() const { return !extents_[at_].chunk; }
   // The next `length` bytes, at most left().
   ExtentPart take(uint64_t length);
 

@@ -63,7 +63,7 @@ struct LoadWork {
 
 Result<void> read_restored(LoadWork& work, ReadSource& source, const RestoreCount& count) {
   work.context.progress.total = count.bytes;
-  FF_TRY(check_space(work.context, work.staging.dir(), count.stored_bytes));
+  FF_TRY(check_space(work.staging.disk(), work.staging.dir(), count.stored_bytes));
   ReadPlan plan{
       .context = work.context,
       .store = work.store,
@@ -76,13 +76,14 @@ Result<void> read_restored(LoadWork& work, ReadSource& source, const RestoreCoun
 }
 
 Result<RestoreCount> load_tensors(LoadWork& work, const LoadOptions& options) {
-  FF_TRY(auto source,
-         TensorFilesSource::plan(work.context, work.store, work.store.index_path(work.name),
-                                 tensor_selection(options, work.staging)));
+  FF_TRY(auto source, TensorFilesSource::plan(work.context, work.store, work.name,
+                                              work.store.index_path(work.name),
+                                              tensor_selection(options, work.staging)));
   if (source.count().tensors == 0) {
     return Error{Errc::not_found, fmt::format("{}: no tensor matches", work.name.text()),
                  "'ff checkpoint show' lists the tensors."};
   }
+  source.write_to(work.staging.disk());
   FF_TRY(read_restored(work, source, source.count()));
   return source.count();
 }
@@ -92,8 +93,9 @@ Result<RestoreCount> load_files(LoadWork& work, const LoadOptions& options) {
   if (options.rank) {
     selection.file = [rank = *options.rank](const FileRecord& file) { return file.rank == rank; };
   }
-  FF_TRY(auto source, RestoreSource::plan(work.context, work.store.index_path(work.name),
-                                          work.staging.dir(), std::move(selection)));
+  FF_TRY(auto source,
+         RestoreSource::plan(work.context, work.store.index_path(work.name), work.staging.disk(),
+                             work.staging.dir(), std::move(selection)));
   if (options.rank && source.count().files == 0) {
     return Error{Errc::not_found,
                  fmt::format("{}: rank {} saved nothing", work.name.text(), *options.rank),

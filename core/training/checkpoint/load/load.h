@@ -31,6 +31,7 @@ struct LoadReport {
 };
 
 // Every byte is checked against its CRC32C; the destination is created complete or not at all.
+// Whatever the store says and others do there, nothing outside the destination is written.
 // Errors: not_found, refused (the destination is not empty), corrupt (naming tensor, file and
 // chunk), disk_full, usage, interrupted, deadline.
 Result<LoadReport> load(Context& context, const std::string& store_path,

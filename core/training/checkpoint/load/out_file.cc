@@ -10,31 +10,31 @@ namespace ff::checkpoint {
 namespace {
 
 constexpr uint64_t kBlock = io::kDirectAlign;
+constexpr uint32_t kSetIdBits = 06000;
 constexpr uint64_t kBounceBytes = kMiB;  // of aligned memory for bytes at unaligned addresses
 
 }  // namespace
 
-OutFile::OutFile(Context& context, Spec spec, std::unique_ptr<io::File> file)
-    : context_(context), spec_(std::move(spec)), file_(std::move(file)), direct_(file_->direct()) {}
+OutFile::OutFile(io::Disk* disk, Spec spec, std::unique_ptr<io::File> file)
+    : disk_(disk), spec_(std::move(spec)), file_(std::move(file)), direct_(file_->direct()) {}
 
-Result<std::shared_ptr<OutFile>> OutFile::create(Context& context, Spec spec) {
-  FF_TRY(auto file, context.disk.open(spec.path, {.access = io::AccessMode::write,
-                                                  .create = true,
-                                                  .exclusive = true,
-                                                  .direct = spec.size >= kBlock,
-                                                  .no_follow = true,
-                                                  .mode = 0600}));
+Result<std::shared_ptr<OutFile>> OutFile::create(io::Disk& disk, Spec spec) {
+  FF_TRY(auto file, disk.open(spec.path, {.access = io::AccessMode::write,
+                                          .create = true,
+                                          .exclusive = true,
+                                          .direct = spec.size >= kBlock && !spec.scattered,
+                                          .no_follow = true,
+                                          .mode = 0600}));
   if (spec.size > 0) {
     if (!spec.sparse) FF_TRY(file->reserve(0, spec.size));
     FF_TRY(file->truncate(spec.size));
   }
-  return std::shared_ptr<OutFile>(new OutFile(context, std::move(spec), std::move(file)));
+  return std::shared_ptr<OutFile>(new OutFile(&disk, std::move(spec), std::move(file)));
 }
 
-std::shared_ptr<OutFile> OutFile::wrap(Context& context, std::unique_ptr<io::File> file) {
+std::shared_ptr<OutFile> OutFile::wrap(std::unique_ptr<io::File> file) {
   Spec spec{.path = file->path(), .mtime_ns = {}};
-  std::shared_ptr<OutFile> out(new OutFile(context, std::move(spec), std::move(file)));
-  out->on_disk_ = false;
+  std::shared_ptr<OutFile> out(new OutFile(nullptr, std::move(spec), std::move(file)));
   FF_CHECK(!out->direct_);
   return out;
 }
@@ -45,7 +45,7 @@ Result<void> OutFile::remove_writer() {
 }
 
 Result<void> OutFile::complete() {
-  if (!on_disk_) {
+  if (disk_ == nullptr) {
     file_.reset();
     return {};
   }
@@ -53,8 +53,8 @@ Result<void> OutFile::complete() {
   edges_.clear();
   FF_TRY(file_->truncate(spec_.size));  // direct I/O wrote the whole last block
   FF_TRY(file_->sync());
-  FF_TRY(context_.disk.set_mode(spec_.path, spec_.mode));
-  if (spec_.mtime_ns) FF_TRY(context_.disk.set_mtime(spec_.path, *spec_.mtime_ns));
+  FF_TRY(disk_->set_mode(spec_.path, spec_.mode & ~kSetIdBits));
+  if (spec_.mtime_ns) FF_TRY(disk_->set_mtime(spec_.path, *spec_.mtime_ns));
   file_.reset();
   return {};
 }
@@ -90,7 +90,7 @@ ByteView OutFile::split_edges(uint64_t offset, ByteView bytes, std::vector<FullE
 }
 
 Result<void> OutFile::add_zeros(uint64_t offset, uint64_t length) {
-  if (!on_disk_) return file_->punch_hole(offset, length);
+  if (disk_ == nullptr) return file_->punch_hole(offset, length);
   if (!direct_) return {};
   std::vector<FullEdge> full;
   const uint64_t end = offset + length;

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "platform/io/disk.h"
-#include "training/checkpoint/format/context.h"
 
 namespace ff::checkpoint {
 
@@ -29,13 +28,17 @@ class OutFile {
     uint32_t mode = 0644;
     std::optional<int64_t> mtime_ns;
     bool sparse = false;  // it has zeros: do not reserve space for all of it
+    // Small pieces come in any order: no direct I/O, which would keep an edge block in memory for
+    // each of them.
+    bool scattered = false;
   };
-  // Creates the file exclusively, never through a symbolic link.
-  static Result<std::shared_ptr<OutFile>> create(Context& context, Spec spec);
+  // Creates the file exclusively, never through a symbolic link. `disk` outlives it. A set-user-ID
+  // or set-group-ID bit of the mode is not restored, as the owner is not.
+  static Result<std::shared_ptr<OutFile>> create(io::Disk& disk, Spec spec);
 
   // The same for an open file that is on no disk (io/memory_file.h): it is not synced, gets no
   // mode, and zeros are written.
-  static std::shared_ptr<OutFile> wrap(Context& context, std::unique_ptr<io::File> file);
+  static std::shared_ptr<OutFile> wrap(std::unique_ptr<io::File> file);
 
   // A reference for each job that still writes to it, and one while the planner may add jobs.
   // Releasing the last one completes the file: sync, mode, time.
@@ -76,16 +79,15 @@ class OutFile {
     uint64_t filled = 0;  // bytes so far
   };
 
-  OutFile(Context& context, Spec spec, std::unique_ptr<io::File> file);
+  OutFile(io::Disk* disk, Spec spec, std::unique_ptr<io::File> file);
   void add_edge(uint64_t offset, ByteView bytes, uint64_t zeros, std::vector<FullEdge>& full);
   Result<void> write_edges(const std::vector<FullEdge>& full);
   Result<void> complete();
 
-  Context& context_;
+  io::Disk* disk_;  // null: the file is on none
   Spec spec_;
   std::unique_ptr<io::File> file_;
   bool direct_;
-  bool on_disk_ = true;
   std::atomic<uint64_t> users_{0};
   std::mutex mutex_;
   std::map<uint64_t, Edge> edges_;  // by offset of their block

@@ -99,6 +99,7 @@ Result<void> ReadWorker::run(Shared& shared) {
 Result<bool> ReadWorker::feed() {
   for (auto& slot : slots_) {
     while (!slot.busy && !error_) {
+      FF_TRY(context_.stop.check());  // jobs without a chunk do not leave this loop
       {
         const std::lock_guard lock(shared_.source_mutex);
         FF_TRY(auto job, shared_.plan.source.next());
@@ -116,8 +117,8 @@ Result<void> ReadWorker::start(Slot& slot) {
   ReadJob& job = slot.job;
   if (!job.chunk) {
     if (job.file && job.zeros > 0) FF_TRY(job.file->add_zeros(job.out_offset, job.zeros));
-    if (job.file && !job.literal.empty()) {
-      FF_TRY(job.file->write(job.out_offset, as_bytes(job.literal)));
+    if (job.file && job.literal) {
+      FF_TRY(job.file->write(job.out_offset, as_bytes(*job.literal)));
     }
     return finish(slot);
   }
@@ -231,7 +232,7 @@ Result<void> ReadWorker::finish(Slot& slot) {
 }  // namespace
 
 uint64_t ReadJob::bytes() const {
-  uint64_t sum = zeros + literal.size();
+  uint64_t sum = zeros + (literal ? literal->size() : 0);
   for (const auto& piece : pieces) sum += piece.length;
   return sum;
 }
@@ -242,11 +243,23 @@ void JobBuilder::push(ReadJob job) {
 }
 
 void JobBuilder::flush() {
+  FF_CHECK(waiting_.empty());
+  push_open();
+}
+
+void JobBuilder::push_open() {
   if (open_) push(std::move(*open_));
   open_.reset();
 }
 
 std::optional<ReadJob> JobBuilder::take() {
+  while (ready_.empty() && !waiting_.empty()) {
+    Waiting& waiting = waiting_.front();
+    const ChunkExtent& extent = (*waiting.extents)[waiting.next++];
+    add(extent, 0, extent.length, waiting.file, waiting.out_offset);
+    waiting.out_offset += extent.length;
+    if (waiting.next == waiting.extents->size()) waiting_.pop_front();
+  }
   if (ready_.empty()) return std::nullopt;
   auto job = std::move(ready_.front());
   ready_.pop_front();
@@ -258,7 +271,7 @@ void JobBuilder::add(const ChunkExtent& extent, uint64_t from, uint64_t length,
   FF_CHECK(from + length <= extent.length);
   if (length == 0) return;
   if (!extent.chunk) {
-    flush();
+    push_open();
     ReadJob zeros;
     zeros.out_offset = out_offset;
     zeros.zeros = length;
@@ -268,7 +281,7 @@ void JobBuilder::add(const ChunkExtent& extent, uint64_t from, uint64_t length,
   }
   if (open_ && (open_->chunk != extent.chunk || open_->file != file ||
                 open_->pieces.size() == kJobPiecesMax)) {
-    flush();
+    push_open();
   }
   if (!open_) {
     open_.emplace();
@@ -283,16 +296,19 @@ void JobBuilder::add(const ChunkExtent& extent, uint64_t from, uint64_t length,
   open_->pieces.push_back(piece);
 }
 
-void JobBuilder::add_all(const std::vector<ChunkExtent>& extents,
-                         const std::shared_ptr<OutFile>& file, uint64_t out_offset) {
-  for (const auto& extent : extents) {
-    add(extent, 0, extent.length, file, out_offset);
-    out_offset += extent.length;
-  }
+void JobBuilder::add_all(Extents extents, const std::shared_ptr<OutFile>& file,
+                         uint64_t out_offset) {
+  if (extents->empty()) return;
+  waiting_.push_back({std::move(extents), 0, file, out_offset});
 }
 
-void JobBuilder::literal(std::string bytes, const std::shared_ptr<OutFile>& file,
+void JobBuilder::add_all(std::vector<ChunkExtent> extents, const std::shared_ptr<OutFile>& file,
                          uint64_t out_offset) {
+  add_all(std::make_shared<const std::vector<ChunkExtent>>(std::move(extents)), file, out_offset);
+}
+
+void JobBuilder::literal(std::shared_ptr<const std::string> bytes,
+                         const std::shared_ptr<OutFile>& file, uint64_t out_offset) {
   flush();
   ReadJob job;
   job.literal = std::move(bytes);

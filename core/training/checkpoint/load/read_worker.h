@@ -33,29 +33,44 @@ struct ReadPiece {
 struct ReadJob {
   std::optional<simd::Digest> chunk;
   std::vector<ReadPiece> pieces;
-  std::string literal;            // without a chunk: these bytes
-  uint64_t out_offset = 0;        // destination of literal or zeros
-  uint64_t zeros = 0;             // without chunk and literal: number of zeros
-  std::shared_ptr<OutFile> file;  // null: check only
-  uint64_t bytes() const;         // logical bytes, for progress
+  std::shared_ptr<const std::string> literal;  // without a chunk: these bytes
+  uint64_t out_offset = 0;                     // destination of literal or zeros
+  uint64_t zeros = 0;                          // without chunk and literal: number of zeros
+  std::shared_ptr<OutFile> file;               // null: check only
+  uint64_t bytes() const;                      // logical bytes, for progress
 };
 
-// Makes jobs from extents in order: adjacent extents in one chunk become one job.
+// Makes jobs from extents in order: adjacent extents in one chunk become one job. An index may have
+// millions of extents in one line, so add_all() makes jobs only when take() needs them.
 class JobBuilder {
  public:
   // Bytes [from, from + length) of `extent` go to `out_offset` of `file`.
   void add(const ChunkExtent& extent, uint64_t from, uint64_t length,
            const std::shared_ptr<OutFile>& file, uint64_t out_offset);
-  // All of a record's extents, one after the other.
-  void add_all(const std::vector<ChunkExtent>& extents, const std::shared_ptr<OutFile>& file,
+  // All of a record's extents, one after the other. Call it, add(), literal() and flush() only when
+  // take() has returned nothing since an add_all() of another record.
+  using Extents = std::shared_ptr<const std::vector<ChunkExtent>>;
+  void add_all(Extents extents, const std::shared_ptr<OutFile>& file, uint64_t out_offset);
+  void add_all(std::vector<ChunkExtent> extents, const std::shared_ptr<OutFile>& file,
                uint64_t out_offset);
-  void literal(std::string bytes, const std::shared_ptr<OutFile>& file, uint64_t out_offset);
+  void literal(std::shared_ptr<const std::string> bytes, const std::shared_ptr<OutFile>& file,
+               uint64_t out_offset);
   // Completes the current job, so that take() returns it. Call it at the end of each file.
   void flush();
   std::optional<ReadJob> take();
 
  private:
+  // Extents of add_all() from `next` on.
+  struct Waiting {
+    Extents extents;
+    size_t next = 0;
+    std::shared_ptr<OutFile> file;
+    uint64_t out_offset = 0;
+  };
   void push(ReadJob job);
+  void push_open();
+
+  std::deque<Waiting> waiting_;
   std::deque<ReadJob> ready_;
   std::optional<ReadJob> open_;
 };

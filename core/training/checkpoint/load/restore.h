@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "training/checkpoint/format/data_section.h"
 #include "training/checkpoint/format/index.h"
+#include "training/checkpoint/format/safetensors.h"
 #include "training/checkpoint/format/store.h"
 #include "training/checkpoint/load/read_worker.h"
 
@@ -29,6 +31,7 @@ class RestorePaths {
 struct RestoreSelection {
   std::function<bool(const FileRecord&)> file;  // empty: all files
   bool rank_folders = false;                    // even when no names collide
+  io::Disk* index_disk = nullptr;               // where the index is; null: the context's disk
 };
 
 struct RestoreCount {
@@ -40,9 +43,12 @@ struct RestoreCount {
 
 class RestoreSource final : public ReadSource {
  public:
-  // Reads the whole index first, so that damage is found before anything is written.
+  // Reads the whole index first, so that damage is found before anything is written. The files go
+  // to directory `staging` of `target`, which outlives the result and leaves nobody else a way to
+  // lead them elsewhere (Disk::beneath).
   static Result<RestoreSource> plan(Context& context, const std::string& index_path,
-                                    std::string staging, RestoreSelection selection);
+                                    io::Disk& target, std::string staging,
+                                    RestoreSelection selection);
 
   Result<std::optional<ReadJob>> next() override;
   // After the last job: symbolic links, modes and times of directories.
@@ -52,16 +58,19 @@ class RestoreSource final : public ReadSource {
   const RestorePaths& paths() const { return paths_; }
 
  private:
-  RestoreSource(Context& context, std::string index_path, std::string staging,
+  RestoreSource(Context& context, std::string index_path, io::Disk& target, std::string staging,
                 RestoreSelection selection);
   Result<void> open_reader();
   Result<void> scan();
-  Result<void> begin_file(const FileRecord& file);
-  Result<void> add_tensor(const TensorRecord& tensor);
+  Error twice(const FileRecord& file) const;
+  Result<void> count_file(const FileRecord& file);
+  Result<void> begin_file(FileRecord file);
+  Result<void> add_tensor(TensorRecord tensor);
   Result<void> end_file();
 
   Context* context_;
   std::string index_path_;
+  io::Disk* target_;
   std::string staging_;
   RestoreSelection selection_;
   std::optional<IndexReader> reader_;
@@ -71,21 +80,39 @@ class RestoreSource final : public ReadSource {
   bool ended_ = false;
 
   std::shared_ptr<OutFile> file_;  // current file; null while lines of other files are skipped
-  uint64_t file_size_ = 0;
-  uint64_t data_begin_ = 0;  // of the data section in file_
+  DataSection section_;            // of the current file
   std::vector<FileRecord> directories_;
   std::vector<FileRecord> links_;
 };
 
-// Makes the directories above `path` (nothing above `root`).
-Result<void> make_parents(Context& context, const std::string& path);
+// Makes the directories above `path`.
+Result<void> make_parents(io::Disk& disk, const std::string& path);
 
 // Errc::disk_full when the file system of `dir` has no room for `bytes`.
-Result<void> check_space(Context& context, const std::string& dir, uint64_t bytes);
+Result<void> check_space(io::Disk& disk, const std::string& dir, uint64_t bytes);
 
-// Reads bytes of a checkpoint into memory (headers), with all checks.
-Result<std::string> read_extents(Context& context, const Store& store,
-                                 const std::vector<ChunkExtent>& extents);
+// Reads the length word and the header of a safetensors file into memory, with all checks.
+// Errc::corrupt: longer than a header can be, or shorter than a length word.
+Result<std::string> read_header(Context& context, const Store& store,
+                                const std::vector<ChunkExtent>& extents);
+
+// The metadata in that header; nothing when it has none.
+Result<std::optional<SafetensorsMetadata>> read_metadata(Context& context, const Store& store,
+                                                         const std::vector<ChunkExtent>& extents);
+
+// Limits the metadata that one action keeps in memory: any number of files of a checkpoint may
+// refer to the same stored header.
+class MetadataBudget {
+ public:
+  // Errc::corrupt, naming the index, when there is no room for these.
+  Result<void> take(const SafetensorsMetadata& pairs, const std::string& index_path);
+
+ private:
+  uint64_t left_ = uint64_t{256} << 20;  // bytes
+};
+
+// The sum, or UINT64_MAX for a larger one.
+uint64_t add_or_max(uint64_t a, uint64_t b);
 
 // For error messages: the tensors and files that use each damaged chunk. Reads the index again.
 std::map<simd::Digest, std::string> chunk_users(io::Disk& disk, const std::string& index_path,

@@ -33,9 +33,9 @@ struct SalvageWork {
   }
 };
 
-const std::vector<ChunkExtent>* written_extents(const Record& record) {
-  if (const auto* file = std::get_if<FileRecord>(&record)) return &file->extents;
-  const auto* tensor = std::get_if<TensorRecord>(&record);
+std::vector<ChunkExtent>* written_extents(Record& record) {
+  if (auto* file = std::get_if<FileRecord>(&record)) return &file->extents;
+  auto* tensor = std::get_if<TensorRecord>(&record);
   return tensor == nullptr ? nullptr : &tensor->extents;
 }
 
@@ -48,12 +48,12 @@ class ChunkSource final : public ReadSource {
     for (;;) {
       if (auto job = builder_.take()) return std::optional(std::move(job));
       if (ended_) return std::optional<ReadJob>();
-      FF_TRY(const auto record, reader_.next());
+      FF_TRY(auto record, reader_.next());
       if (!record) {
         ended_ = true;
         builder_.flush();
-      } else if (const auto* extents = written_extents(*record)) {
-        builder_.add_all(*extents, nullptr, 0);
+      } else if (auto* extents = written_extents(*record)) {
+        builder_.add_all(std::move(*extents), nullptr, 0);
       }
     }
   }
@@ -98,7 +98,7 @@ struct Repaired {
 class Repair {
  public:
   Repair(SalvageWork& work, const BadChunks& bad, IndexWriter& writer)
-      : work_(work), bad_(bad), writer_(writer) {}
+      : work_(work), bad_(bad), writer_(writer), section_({}) {}
 
   Result<Repaired> run();
 
@@ -121,7 +121,7 @@ class Repair {
 
   std::optional<FileRecord> file_;  // the safetensors file of the current tensors
   bool whole_ = false;
-  uint64_t held_ = 0;  // bytes of header and tensors seen
+  DataSection section_;  // of file_
   bool header_tried_ = false;
   std::optional<SafetensorsHeader> header_;  // of file_, once needed and if readable
   size_t in_header_ = 0;                     // index of the next tensor
@@ -191,8 +191,7 @@ Result<void> Repair::begin_file(FileRecord file) {
     return {};
   }
   whole_ = !reason;
-  held_ = 0;
-  for (const auto& extent : file.extents) held_ += extent.length;
+  section_.begin(file);
   header_tried_ = false;
   header_.reset();
   in_header_ = 0;
@@ -214,8 +213,8 @@ Result<void> Repair::begin_nameless(uint64_t line_number) {
 // The header of file_, which lists its tensors.
 void Repair::read_header() {
   header_tried_ = true;
-  const auto text = read_extents(work_.context, work_.store, file_->extents);
-  if (!text || text->size() < kSafetensorsLengthBytes || text->size() > file_->size) return;
+  const auto text = checkpoint::read_header(work_.context, work_.store, file_->extents);
+  if (!text || text->size() > file_->size) return;
   auto header = SafetensorsHeader::parse(std::string_view(*text).substr(kSafetensorsLengthBytes),
                                          file_->size - text->size());
   if (header) header_ = std::move(*header);
@@ -246,7 +245,7 @@ Result<void> Repair::add_tensor(const TensorRecord& tensor, uint64_t line_number
     }
     gap_ = false;
   }
-  held_ += tensor.size;
+  if (!section_.add(tensor)) whole_ = false;
   if (const auto reason = damage(tensor.extents)) {
     whole_ = false;
     work_.lose({.file = file_->name, .tensor = tensor.name, .reason = *reason});
@@ -259,7 +258,7 @@ Result<void> Repair::add_tensor(const TensorRecord& tensor, uint64_t line_number
 Result<void> Repair::end_file() {
   if (!file_) return {};
   // This also finds tensors whose lines are missing without damage elsewhere.
-  whole_ = whole_ && held_ == file_->size;
+  whole_ = whole_ && section_.end();
   if (!whole_) out_.damaged.insert(key_of(*file_));
   if (whole_) out_.entries++;
   file_.reset();
@@ -288,16 +287,20 @@ Result<void> restore(SalvageWork& work, const Repaired& repaired, const std::str
   TensorSelection selection;
   selection.file = damaged;
   selection.metadata_may_fail = true;
+  selection.index_disk = &staging.disk();
   selection.path = [&](const FileRecord* file, uint32_t) {
     return io::join(staging.dir(), places.of(*file));
   };
-  FF_TRY(auto partial, TensorFilesSource::plan(work.context, work.store, index_path, selection));
+  FF_TRY(auto partial, TensorFilesSource::plan(work.context, work.store, work.report.name,
+                                               index_path, selection));
   FF_TRY(auto whole,
-         RestoreSource::plan(work.context, index_path, staging.dir(),
+         RestoreSource::plan(work.context, index_path, staging.disk(), staging.dir(),
                              {.file = [&](const FileRecord& file) { return !damaged(file); },
-                              .rank_folders = repaired.rank_folders}));
-  FF_TRY(check_space(work.context, staging.dir(),
-                     partial.count().stored_bytes + whole.count().stored_bytes));
+                              .rank_folders = repaired.rank_folders,
+                              .index_disk = &staging.disk()}));
+  FF_TRY(check_space(staging.disk(), staging.dir(),
+                     add_or_max(partial.count().stored_bytes, whole.count().stored_bytes)));
+  partial.write_to(staging.disk());
   // Intact files last: that pass sets the modes of directories.
   FF_TRY(read_all(work, partial));
   FF_TRY(read_all(work, whole));
@@ -331,7 +334,7 @@ Result<SalvageReport> salvage(Context& context, const std::string& store_path,
   header.digest = store.digest_kind();
   header.run = report.name.run;
   header.step = report.name.step;
-  FF_TRY(auto writer, IndexWriter::create(context.disk, index_path, header));
+  FF_TRY(auto writer, IndexWriter::create(staging.disk(), index_path, header));
   FF_TRY(const auto repaired, Repair(work, bad, writer).run());
   FF_TRY(writer.finish());
   if (repaired.entries == 0 && report.lost_count > 0) {
@@ -341,7 +344,7 @@ Result<SalvageReport> salvage(Context& context, const std::string& store_path,
                  "An earlier step may be intact: run 'ff checkpoint verify --all'."};
   }
   FF_TRY(restore(work, repaired, index_path, staging));
-  FF_TRY(context.disk.remove(index_path));
+  FF_TRY(staging.disk().remove(index_path));
   FF_TRY(staging.commit());
   report.elapsed_ns = context.clock.steady_ns() - began;
   return report;

@@ -19,9 +19,9 @@ Result<Staging> Staging::open(Context& context, const std::string& dest_path) {
       return Error{Errc::refused, fmt::format("{}: the directory is not empty", dest),
                    "Name an absent or empty directory as destination."};
     }
+    FF_TRY(auto around, context.disk.beneath(dest));
     std::string dir = io::join(dest, ".ff-unfinished-" + id);
-    FF_TRY(context.disk.make_dir(dir, 0700));
-    return Staging(context, std::move(dest), std::move(dir), true);
+    return make(std::move(around), std::move(dest), std::move(dir), true);
   }
   FF_TRY(const bool there, io::exists(context.disk, dest));
   if (there) {
@@ -30,37 +30,39 @@ Result<Staging> Staging::open(Context& context, const std::string& dest_path) {
                  "Name an absent or empty directory as destination."};
   }
   FF_TRY(io::make_dirs(context.disk, io::parent(dest)));
+  FF_TRY(auto around, context.disk.beneath(io::parent(dest)));
   std::string dir = fmt::format("{}.ff-unfinished-{}", dest, id);
-  FF_TRY(context.disk.make_dir(dir, 0777));
-  return Staging(context, std::move(dest), std::move(dir), false);
+  return make(std::move(around), std::move(dest), std::move(dir), false);
 }
 
-Staging::Staging(Staging&& other) noexcept
-    : context_(std::exchange(other.context_, nullptr)),
-      dest_(std::move(other.dest_)),
-      dir_(std::move(other.dir_)),
-      inside_(other.inside_) {}
+Result<Staging> Staging::make(std::unique_ptr<io::Disk> around, std::string dest, std::string dir,
+                              bool inside) {
+  // Inside, its own mode does not stay, so nobody else needs access.
+  FF_TRY(around->make_dir(dir, inside ? 0700 : 0777));
+  Staging staging(std::move(around), std::move(dest), std::move(dir), inside);
+  FF_TRY(staging.disk_, staging.around_->beneath(staging.dir_));
+  return staging;
+}
 
 Staging::~Staging() {
+  if (around_ == nullptr) return;
   // Best effort; the name shows that a leftover is unfinished.
-  if (context_ != nullptr) (void)io::remove_tree(context_->disk, dir_);
+  (void)io::remove_tree(*around_, dir_);
 }
 
 Result<void> Staging::commit() {
-  io::Disk& disk = context_->disk;
-  FF_TRY(disk.sync_dir(dir_));
-  if (!inside_) {
-    FF_TRY(disk.rename(dir_, dest_));
-    context_ = nullptr;
-    return disk.sync_dir(io::parent(dest_));
+  FF_TRY(disk_->sync_dir(dir_));
+  if (inside_) {
+    FF_TRY(const auto entries, disk_->list(dir_));
+    for (const auto& entry : entries) {
+      FF_TRY(around_->rename(io::join(dir_, entry.name), io::join(dest_, entry.name)));
+    }
+    FF_TRY(around_->remove_dir(dir_));
+  } else {
+    FF_TRY(around_->rename(dir_, dest_));
   }
-  FF_TRY(const auto entries, disk.list(dir_));
-  for (const auto& entry : entries) {
-    FF_TRY(disk.rename(io::join(dir_, entry.name), io::join(dest_, entry.name)));
-  }
-  FF_TRY(disk.remove_dir(dir_));
-  context_ = nullptr;
-  return disk.sync_dir(dest_);
+  const auto around = std::move(around_);  // nothing is left to remove
+  return around->sync_dir(inside_ ? dest_ : io::parent(dest_));
 }
 
 }  // namespace ff::checkpoint

@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "platform/base/text.h"
 
 namespace ff::checkpoint {
 namespace {
+
+constexpr size_t kRunsAtOnce = 4096;  // that become read jobs together
 
 std::vector<uint64_t> zeros_like(const std::vector<uint64_t>& shape) {
   return std::vector<uint64_t>(shape.size(), 0);
@@ -22,25 +25,29 @@ int split_dimension(const TensorRecord& tensor) {
   return -1;
 }
 
-uint64_t bytes_of(const TensorRecord& tensor, const std::vector<uint64_t>& shape) {
-  uint64_t bytes = dtype_bits(tensor.dtype) / 8;
-  for (const uint64_t length : shape) bytes *= length;
-  return bytes;
+// Whether a slice spans the whole tensor in every dimension but `split`.
+bool spans_the_rest(const TensorRecord& tensor, size_t split) {
+  for (size_t i = 0; i < tensor.shape.size(); i++) {
+    if (i != split && tensor.shape[i] != tensor.global_shape[i]) return false;
+  }
+  return true;
 }
 
 }  // namespace
 
-TensorFilesSource::TensorFilesSource(Context& context, const Store& store, std::string index_path,
-                                     TensorSelection selection)
+TensorFilesSource::TensorFilesSource(Context& context, const Store& store, StepName name,
+                                     std::string index_path, TensorSelection selection)
     : context_(&context),
       store_(&store),
+      name_(std::move(name)),
       index_path_(std::move(index_path)),
       selection_(std::move(selection)) {}
 
 Result<TensorFilesSource> TensorFilesSource::plan(Context& context, const Store& store,
+                                                  const StepName& name,
                                                   const std::string& index_path,
                                                   TensorSelection selection) {
-  TensorFilesSource source(context, store, index_path, std::move(selection));
+  TensorFilesSource source(context, store, name, index_path, std::move(selection));
   FF_TRY(source.open_reader());
   FF_TRY(source.scan());
   FF_TRY(source.open_reader());
@@ -48,8 +55,12 @@ Result<TensorFilesSource> TensorFilesSource::plan(Context& context, const Store&
 }
 
 Result<void> TensorFilesSource::open_reader() {
-  FF_TRY(reader_, IndexReader::open(context_->disk, index_path_));
+  FF_TRY(reader_, IndexReader::open(index_disk(), index_path_));
   return {};
+}
+
+io::Disk& TensorFilesSource::index_disk() const {
+  return selection_.index_disk != nullptr ? *selection_.index_disk : context_->disk;
 }
 
 std::string TensorFilesSource::layout_key(const FileRecord& file) const {
@@ -79,50 +90,62 @@ Result<void> TensorFilesSource::scan() {
     FF_TRY(auto record, parse_record(*line, reader_->header().digest));
     if (auto* found = std::get_if<FileRecord>(&record)) {
       file.reset();
-      if (selection_.file && !selection_.file(*found)) continue;
-      if (found->kind != EntryKind::safetensors) {
-        if (selection_.on_skipped_file) selection_.on_skipped_file(*found);
-        continue;
-      }
+      FF_TRY(const bool wanted, scan_file(*found));
+      if (!wanted) continue;
       file = std::move(*found);
       metadata_read = false;
     } else if (auto* tensor = std::get_if<TensorRecord>(&record)) {
       Layout& layout = layouts_[layout_key(*file)];
-      if (!selection_.gather) layout.source = *file;
-      if (!metadata_read) FF_TRY(scan_metadata(*file, layout));
+      if (!metadata_read) {
+        FF_TRY(scan_metadata(*file, layout));
+        file->extents = {};
+        if (!selection_.gather) layout.source = *file;
+      }
       metadata_read = true;
       FF_TRY(scan_tensor(*tensor, layout));
     }
   }
 }
 
+// Whether the tensors of the file may be selected.
+Result<bool> TensorFilesSource::scan_file(const FileRecord& file) {
+  files_seen_++;
+  if (selection_.file && !selection_.file(file)) return false;
+  if (file.kind != EntryKind::safetensors) {
+    if (selection_.on_skipped_file) selection_.on_skipped_file(file);
+    return false;
+  }
+  if (selection_.gather || sources_.insert(layout_key(file)).second) return true;
+  return fail(Errc::corrupt, "index {}: rank {} has two files named '{}'", index_path_, file.rank,
+              printable(file.name));
+}
+
 // Adds a source file's metadata; the first value of a key counts.
 Result<void> TensorFilesSource::scan_metadata(const FileRecord& file, Layout& layout) {
-  auto pairs = read_metadata(file);
+  auto pairs = read_metadata(*context_, *store_, file.extents);
   if (!pairs && selection_.metadata_may_fail) return {};
   if (!pairs) {
     return std::move(pairs).error().with_context(
-        fmt::format("header of file '{}': ", printable(file.name)));
+        fmt::format("index {}: header of file '{}': ", index_path_, printable(file.name)));
   }
   if (!*pairs) return {};
   if (!layout.metadata) layout.metadata.emplace();
+  SafetensorsMetadata fresh;
   for (auto& pair : **pairs) {
-    const bool known = std::any_of(layout.metadata->begin(), layout.metadata->end(),
-                                   [&](const auto& other) { return other.first == pair.first; });
-    if (!known) layout.metadata->push_back(std::move(pair));
+    if (layout.metadata_keys.insert(pair.first).second) fresh.push_back(std::move(pair));
   }
+  FF_TRY(metadata_budget_.take(fresh, index_path_));
+  std::move(fresh.begin(), fresh.end(), std::back_inserter(*layout.metadata));
   return {};
 }
 
-Result<std::optional<SafetensorsMetadata>> TensorFilesSource::read_metadata(
-    const FileRecord& file) const {
-  FF_TRY(const auto header, read_extents(*context_, *store_, file.extents));
-  if (header.size() < kSafetensorsLengthBytes) return fail(Errc::corrupt, "it is too short");
-  return safetensors_metadata(std::string_view(header).substr(kSafetensorsLengthBytes));
-}
-
 Result<TensorFilesSource::Entry> TensorFilesSource::make_entry(const TensorRecord& tensor) const {
-  Entry entry{.shape = tensor.shape, .bytes = tensor.size, .source = reader_->line_position()};
+  Entry entry{.shape = tensor.shape,
+              .bytes = tensor.size,
+              .source = reader_->line_position(),
+              .file = files_seen_,
+              .dtype = {},
+              .global_shape = {}};
   const bool splits = selection_.gather && split_dimension(tensor) >= 0;
   if (!splits && selection_.slice.empty()) return entry;
   const unsigned bits = dtype_bits(tensor.dtype);
@@ -130,19 +153,7 @@ Result<TensorFilesSource::Entry> TensorFilesSource::make_entry(const TensorRecor
     return fail(Errc::failed, "tensor '{}': slices do not begin at whole bytes in type {}",
                 printable(tensor.name), printable(tensor.dtype));
   }
-  if (splits) {
-    entry.split = split_dimension(tensor);
-    entry.shape = tensor.global_shape;
-    uint64_t& length = entry.shape[static_cast<size_t>(entry.split)];
-    if (length % selection_.parts != 0) {
-      return Error{Errc::failed,
-                   fmt::format("tensor '{}': {} elements in dimension {} do not split into {} "
-                               "equal parts",
-                               printable(tensor.name), length, entry.split, selection_.parts),
-                   "Choose a number of ranks that divides it."};
-    }
-    length /= selection_.parts;
-  }
+  if (splits) FF_TRY(make_split(tensor, entry));
   if (!selection_.slice.empty()) {
     auto slice = fit_slice(selection_.slice, entry.shape);
     if (!slice) {
@@ -153,15 +164,54 @@ Result<TensorFilesSource::Entry> TensorFilesSource::make_entry(const TensorRecor
       entry.shape[i] = (*slice)[i].end - (*slice)[i].begin;
     }
   }
-  entry.bytes = bytes_of(tensor, entry.shape);
+  const auto bytes = tensor_bytes(tensor.dtype, entry.shape);
+  if (!bytes) {
+    return fail(Errc::corrupt, "index {}: tensor '{}' is larger than 2^62 bytes", index_path_,
+                printable(tensor.name));
+  }
+  entry.bytes = *bytes;
   return entry;
+}
+
+// The shape of each new part of a tensor that was split over ranks.
+Result<void> TensorFilesSource::make_split(const TensorRecord& tensor, Entry& entry) const {
+  entry.split = split_dimension(tensor);
+  entry.dtype = tensor.dtype;
+  entry.global_shape = tensor.global_shape;
+  entry.shape = tensor.global_shape;
+  entry.slice_bytes = tensor.size;
+  const auto dimension = static_cast<size_t>(entry.split);
+  if (!spans_the_rest(tensor, dimension)) {
+    return fail(Errc::corrupt, "index {}: tensor '{}' is split along several dimensions",
+                index_path_, printable(tensor.name));
+  }
+  uint64_t& length = entry.shape[dimension];
+  if (length % selection_.parts != 0) {
+    return Error{Errc::failed,
+                 fmt::format("tensor '{}': {} elements in dimension {} do not split into {} "
+                             "equal parts",
+                             printable(tensor.name), length, entry.split, selection_.parts),
+                 "Choose a number of ranks that divides it."};
+  }
+  length /= selection_.parts;
+  return {};
 }
 
 Result<void> TensorFilesSource::scan_tensor(const TensorRecord& tensor, Layout& layout) {
   if (auto it = layout.entries.find(tensor.name); it != layout.entries.end()) {
-    if (it->second.split >= 0) return {};
-    FF_TRY(const bool same, same_as(tensor, it->second));
-    if (same) return {};
+    Entry& entry = it->second;
+    if (entry.file == files_seen_) {
+      return fail(Errc::corrupt, "index {}: one file has two tensors named '{}'", index_path_,
+                  printable(tensor.name));
+    }
+    if (entry.split >= 0 && tensor.dtype == entry.dtype &&
+        tensor.global_shape == entry.global_shape &&
+        spans_the_rest(tensor, static_cast<size_t>(entry.split))) {
+      entry.slice_bytes = add_or_max(entry.slice_bytes, tensor.size);
+      return {};
+    }
+    FF_TRY(const bool same, same_as(tensor, entry));
+    if (same && entry.split < 0) return {};
     return Error{
         Errc::failed,
         fmt::format("tensor '{}' differs between files or ranks", printable(tensor.name)),
@@ -169,7 +219,12 @@ Result<void> TensorFilesSource::scan_tensor(const TensorRecord& tensor, Layout& 
   }
   FF_TRY(auto entry, make_entry(tensor));
   entry.offset = layout.writer.data_size();
+  if (entry.bytes > kIndexNumberMax - std::min(entry.offset, kIndexNumberMax)) {
+    return fail(Errc::corrupt, "index {}: its tensors have more than 2^62 bytes", index_path_);
+  }
   layout.writer.tensor(tensor.name, tensor.dtype, entry.shape, entry.bytes);
+  // Slices are short runs, unless they are cut in the first dimension only.
+  layout.scattered = layout.scattered || entry.split > 0 || selection_.slice.size() > 1;
   if (selection_.slice.empty()) std::vector<uint64_t>().swap(entry.shape);  // there may be millions
   layout.entries.emplace(tensor.name, std::move(entry));
   count_.tensors++;
@@ -179,52 +234,82 @@ Result<void> TensorFilesSource::scan_tensor(const TensorRecord& tensor, Layout& 
 // Whether a tensor equals, byte for byte, the one of its name in the layout. (Small tensors share
 // chunks with their neighbours, so equal tensors may have different chunks.)
 Result<bool> TensorFilesSource::same_as(const TensorRecord& tensor, const Entry& entry) {
-  const auto& header = reader_->header();
-  FF_TRY(auto file, context_->disk.open(index_path_, {}));
-  FF_TRY(const auto record, read_record_at(*file, entry.source, header.digest));
-  const auto& first = std::get<TensorRecord>(record);
-  if (first.dtype != tensor.dtype || first.shape != tensor.shape) return false;
+  const auto kind = reader_->header().digest;
+  FF_TRY(auto file, index_disk().open(index_path_, {}));
+  FF_TRY(const auto record, read_record_at(*file, entry.source, kind));
+  const auto* first = std::get_if<TensorRecord>(&record);
+  if (first == nullptr) return changed();
+  if (first->dtype != tensor.dtype || first->shape != tensor.shape) return false;
   const auto equal_places = [](const ChunkExtent& a, const ChunkExtent& b) {
     return a.chunk == b.chunk && a.offset == b.offset && a.length == b.length;
   };
-  if (std::equal(first.extents.begin(), first.extents.end(), tensor.extents.begin(),
+  if (std::equal(first->extents.begin(), first->extents.end(), tensor.extents.begin(),
                  tensor.extents.end(), equal_places)) {
     return true;
   }
-  const StepName name{header.run, header.step};
   if (!comparing_) {
-    FF_TRY(auto a, ExtentReader::make(*context_, *store_, name));
-    FF_TRY(auto b, ExtentReader::make(*context_, *store_, name));
+    FF_TRY(auto a, ExtentReader::make(*context_, *store_, name_));
+    FF_TRY(auto b, ExtentReader::make(*context_, *store_, name_));
     comparing_.emplace(std::move(a), std::move(b));
   }
   FF_TRY(const uint64_t differing,
-         differing_bytes({comparing_->first, comparing_->second}, first.extents, tensor.extents));
+         differing_bytes({comparing_->first, comparing_->second}, first->extents, tensor.extents));
   return differing == 0;
 }
 
 Result<void> TensorFilesSource::finish_layouts() {
   comparing_.reset();
+  sources_.clear();
   for (auto& [key, layout] : layouts_) {
+    FF_TRY(check_slices(layout));
     if (layout.metadata) layout.writer.metadata(*layout.metadata);
-    FF_TRY(layout.header, layout.writer.finish());
+    layout.metadata.reset();
+    layout.metadata_keys.clear();
+    auto header = layout.writer.finish();
+    if (!header) return std::move(header).error().with_context("index " + index_path_ + ": ");
+    layout.file_bytes = header->size() + layout.writer.data_size();
+    layout.header = std::make_shared<const std::string>(std::move(*header));
     count_.files += selection_.parts;
-    count_.bytes += selection_.parts * (layout.header.size() + layout.writer.data_size());
+    uint64_t bytes = 0;
+    if (__builtin_mul_overflow(layout.file_bytes, uint64_t{selection_.parts}, &bytes)) {
+      bytes = UINT64_MAX;
+    }
+    count_.bytes = add_or_max(count_.bytes, bytes);
   }
   count_.stored_bytes = count_.bytes;
   return {};
+}
+
+// Whether the slices of each split tensor make up all of it.
+Result<void> TensorFilesSource::check_slices(const Layout& layout) const {
+  for (const auto& [name, entry] : layout.entries) {
+    if (entry.split < 0) continue;
+    const auto wanted = tensor_bytes(entry.dtype, entry.global_shape);
+    if (wanted == entry.slice_bytes) continue;
+    return Error{Errc::failed,
+                 fmt::format("tensor '{}': its slices have {} bytes instead of {}", printable(name),
+                             entry.slice_bytes, wanted.value_or(UINT64_MAX)),
+                 "A tensor that was split over ranks needs the files of all of them."};
+  }
+  return {};
+}
+
+Error TensorFilesSource::changed() const {
+  return fail(Errc::failed, "index {}: another program changed it during the load", index_path_);
 }
 
 Result<void> TensorFilesSource::create_files(Layout& layout) {
   layout.created = true;
   for (uint32_t part = 0; part < selection_.parts; part++) {
     const std::string path = selection_.path(layout.source ? &*layout.source : nullptr, part);
-    FF_TRY(make_parents(*context_, path));
+    FF_TRY(make_parents(*target_, path));
     OutFile::Spec spec{.path = path,
-                       .size = layout.header.size() + layout.writer.data_size(),
+                       .size = layout.file_bytes,
                        .mode = layout.source ? layout.source->mode : 0644,
                        .mtime_ns = {},
-                       .sparse = true};
-    FF_TRY(auto file, OutFile::create(*context_, std::move(spec)));
+                       .sparse = true,
+                       .scattered = layout.scattered};
+    FF_TRY(auto file, OutFile::create(*target_, std::move(spec)));
     file->add_writer();
     builder_.literal(layout.header, file, 0);
     layout.files.push_back(std::move(file));
@@ -235,6 +320,10 @@ Result<void> TensorFilesSource::create_files(Layout& layout) {
 Result<std::optional<ReadJob>> TensorFilesSource::next() {
   for (;;) {
     if (auto job = builder_.take()) return std::optional(std::move(job));
+    if (!pending_.empty()) {
+      FF_TRY(make_jobs(pending_.front()));
+      continue;
+    }
     if (ended_) return std::optional<ReadJob>();
     FF_TRY(const auto line, reader_->next_line());
     if (!line) {
@@ -257,8 +346,9 @@ Result<std::optional<ReadJob>> TensorFilesSource::next() {
       if (it == layouts_.end()) continue;
       current_ = &it->second;
       if (!current_->created) FF_TRY(create_files(*current_));
-    } else if (const auto* tensor = std::get_if<TensorRecord>(&record)) {
-      FF_TRY(add_tensor(*tensor, *current_));
+      if (current_->files.empty()) return changed();
+    } else if (auto* tensor = std::get_if<TensorRecord>(&record)) {
+      FF_TRY(add_tensor(std::move(*tensor), *current_));
     }
   }
 }
@@ -273,37 +363,81 @@ Result<void> TensorFilesSource::end_files() {
   return {};
 }
 
-Result<void> TensorFilesSource::add_tensor(const TensorRecord& tensor, Layout& layout) {
-  Entry& entry = layout.entries.at(tensor.name);
-  if (entry.split >= 0) return add_split(tensor, entry, layout);
+// The index is checked again: another program may have changed it since pass one.
+Result<void> TensorFilesSource::add_tensor(TensorRecord tensor, Layout& layout) {
+  const auto found = layout.entries.find(tensor.name);
+  if (found == layout.entries.end()) return changed();
+  Entry& entry = found->second;
+  if (entry.split >= 0) return add_split(std::move(tensor), entry, layout);
   if (entry.written) return {};
   entry.written = true;
-  const uint64_t offset = layout.header.size() + entry.offset;
-  for (uint32_t part = 0; part < selection_.parts; part++) {
-    if (selection_.slice.empty()) {
-      builder_.add_all(tensor.extents, layout.files[part], offset);
-      continue;
-    }
-    FF_TRY(const auto slice, fit_slice(selection_.slice, tensor.shape));
-    BoxCopy box{.from_shape = tensor.shape,
-                .from_start = {},
-                .to_shape = entry.shape,
-                .to_start = zeros_like(entry.shape),
-                .size = entry.shape,
-                .element_bytes = dtype_bits(tensor.dtype) / 8};
-    for (const auto& range : slice) box.from_start.push_back(range.begin);
-    FF_TRY(add_box(tensor, box, layout, part, offset));
+  if (!selection_.slice.empty()) return add_slice(std::move(tensor), entry, layout);
+  if (tensor.size != entry.bytes) return changed();
+  const uint64_t offset = layout.header->size() + entry.offset;
+  const auto extents = std::make_shared<const std::vector<ChunkExtent>>(std::move(tensor.extents));
+  for (const auto& file : layout.files) builder_.add_all(extents, file, offset);
+  return {};
+}
+
+namespace {
+
+std::shared_ptr<const std::vector<uint64_t>> starts_of(const std::vector<ChunkExtent>& extents) {
+  std::vector<uint64_t> starts;
+  uint64_t at = 0;
+  for (const auto& extent : extents) {
+    starts.push_back(at);
+    at += extent.length;
   }
+  return std::make_shared<const std::vector<uint64_t>>(std::move(starts));
+}
+
+}  // namespace
+
+// Adds the same slice of a tensor to every part.
+Result<void> TensorFilesSource::add_slice(TensorRecord tensor, const Entry& entry,
+                                          const Layout& layout) {
+  FF_TRY(const auto slice, fit_slice(selection_.slice, tensor.shape));
+  BoxCopy box{.from_shape = tensor.shape,
+              .from_start = {},
+              .to_shape = entry.shape,
+              .to_start = zeros_like(entry.shape),
+              .size = {},
+              .element_bytes = dtype_bits(tensor.dtype) / 8};
+  for (const auto& range : slice) {
+    box.from_start.push_back(range.begin);
+    box.size.push_back(range.end - range.begin);
+  }
+  if (box.size != entry.shape) return changed();
+  if (tensor_bytes(tensor.dtype, entry.shape) != entry.bytes) return changed();
+  PendingRuns common{.runs = BoxRuns(box),
+                     .extents = {},
+                     .starts = starts_of(tensor.extents),
+                     .size = tensor.size,
+                     .file = {},
+                     .offset = layout.header->size() + entry.offset};
+  common.extents = std::make_shared<const std::vector<ChunkExtent>>(std::move(tensor.extents));
+  for (uint32_t part = 0; part < selection_.parts; part++) add_box(box, common, layout, part);
   return {};
 }
 
 // Adds a rank's slice of a split tensor to every new part that it overlaps.
-Result<void> TensorFilesSource::add_split(const TensorRecord& tensor, const Entry& entry,
+Result<void> TensorFilesSource::add_split(TensorRecord tensor, const Entry& entry,
                                           const Layout& layout) {
   const auto d = static_cast<size_t>(entry.split);
+  if (tensor.dtype != entry.dtype || tensor.global_shape != entry.global_shape ||
+      !spans_the_rest(tensor, d)) {
+    return changed();
+  }
   const uint64_t part_length = tensor.global_shape[d] / selection_.parts;
   const uint64_t begin = tensor.slice_start[d];
   const uint64_t end = begin + tensor.shape[d];
+  PendingRuns common{.runs = BoxRuns({}),
+                     .extents = {},
+                     .starts = starts_of(tensor.extents),
+                     .size = tensor.size,
+                     .file = {},
+                     .offset = layout.header->size() + entry.offset};
+  common.extents = std::make_shared<const std::vector<ChunkExtent>>(std::move(tensor.extents));
   for (uint32_t part = 0; part < selection_.parts; part++) {
     const uint64_t from = std::max(begin, part * part_length);
     const uint64_t to = std::min(end, (part + 1) * part_length);
@@ -318,38 +452,42 @@ Result<void> TensorFilesSource::add_split(const TensorRecord& tensor, const Entr
     box.to_shape[d] = part_length;
     box.to_start[d] = from - part * part_length;
     box.size[d] = to - from;
-    FF_TRY(add_box(tensor, box, layout, part, layout.header.size() + entry.offset));
+    add_box(box, common, layout, part);
   }
   return {};
 }
 
-Result<void> TensorFilesSource::add_box(const TensorRecord& tensor, const BoxCopy& box,
-                                        const Layout& layout, uint32_t part, uint64_t offset) {
-  std::vector<uint64_t> starts;  // of each extent in the tensor
-  uint64_t at = 0;
-  for (const auto& extent : tensor.extents) {
-    starts.push_back(at);
-    at += extent.length;
+void TensorFilesSource::add_box(const BoxCopy& box, const PendingRuns& common, const Layout& layout,
+                                uint32_t part) {
+  PendingRuns pending = common;
+  pending.runs = BoxRuns(box);
+  pending.file = layout.files[part];
+  pending_.push_back(std::move(pending));
+}
+
+// Makes read jobs of the next runs; removes `pending`, the first of pending_, after the last one.
+Result<void> TensorFilesSource::make_jobs(PendingRuns& pending) {
+  const auto& starts = *pending.starts;
+  for (size_t i = 0; i < kRunsAtOnce; i++) {
+    auto run = pending.runs.next();
+    if (!run) {
+      pending_.pop_front();
+      return {};
+    }
+    if (run->from > pending.size || run->length > pending.size - run->from) return changed();
+    auto at = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), run->from) -
+                                  starts.begin() - 1);
+    for (; run->length > 0; at++) {
+      const ChunkExtent& extent = (*pending.extents)[at];
+      const uint64_t skip = run->from - starts[at];
+      const uint64_t length = std::min(run->length, extent.length - skip);
+      builder_.add(extent, skip, length, pending.file, pending.offset + run->to);
+      run->from += length;
+      run->to += length;
+      run->length -= length;
+    }
   }
-  return for_each_run(box, [&](ByteRun run) -> Result<void> {
-    if (run.from + run.length > tensor.size) {
-      return fail(Errc::corrupt, "tensor '{}': its shape is larger than its data",
-                  printable(tensor.name));
-    }
-    auto i = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), run.from) -
-                                 starts.begin() - 1);
-    while (run.length > 0) {
-      const ChunkExtent& extent = tensor.extents[i];
-      const uint64_t skip = run.from - starts[i];
-      const uint64_t length = std::min(run.length, extent.length - skip);
-      builder_.add(extent, skip, length, layout.files[part], offset + run.to);
-      run.from += length;
-      run.to += length;
-      run.length -= length;
-      i++;
-    }
-    return {};
-  });
+  return {};
 }
 
 }  // namespace ff::checkpoint

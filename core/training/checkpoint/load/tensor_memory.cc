@@ -68,14 +68,15 @@ class TensorMemory::Source final : public ReadSource {
     for (;;) {
       if (auto job = builder_.take()) return std::optional(std::move(job));
       if (file_ == nullptr) return std::optional<ReadJob>();
-      FF_TRY(const auto record, chooser_.next());
+      FF_TRY(auto record, chooser_.next());
       if (!record) {
+        if (next_ != tensors_.size()) return replaced(tensors_[next_].name);
         builder_.flush();
         FF_TRY(file_->remove_writer());
         file_ = nullptr;
-      } else if (const auto* tensor = std::get_if<TensorRecord>(&*record)) {
+      } else if (auto* tensor = std::get_if<TensorRecord>(&*record)) {
         FF_TRY(check(*tensor));
-        builder_.add_all(tensor->extents, file_, at_);
+        builder_.add_all(std::move(tensor->extents), file_, at_);
         at_ += tensor->size;
         next_++;
       }
@@ -89,8 +90,11 @@ class TensorMemory::Source final : public ReadSource {
         tensors_[next_].bytes == tensor.size) {
       return {};
     }
+    return replaced(tensor.name);
+  }
+  static Error replaced(std::string_view tensor) {
     return fail(Errc::failed, "tensor '{}': another save replaced the checkpoint during the load",
-                printable(tensor.name));
+                printable(tensor));
   }
 
   Chooser chooser_;
@@ -137,9 +141,11 @@ Result<void> TensorMemory::scan() {
                           .bytes = tensor->size});
     }
   }
+  MetadataBudget budget;
   for (size_t i = 0; i < files_.size(); i++) {
     if (!options_.tensors.empty() && files_[i].tensors == 0) continue;
     FF_TRY(files_[i].metadata, metadata_of(headers[i], files_[i].name));
+    FF_TRY(budget.take(files_[i].metadata, store_.index_path(name_)));
   }
   if (!options_.tensors.empty()) {
     std::erase_if(files_, [](const File& file) { return file.tensors == 0; });
@@ -152,14 +158,12 @@ Result<void> TensorMemory::scan() {
 
 Result<SafetensorsMetadata> TensorMemory::metadata_of(const std::vector<ChunkExtent>& header,
                                                       const std::string& file) const {
-  auto text = read_extents(context_, store_, header);
-  if (text && text->size() < kSafetensorsLengthBytes) text = fail(Errc::corrupt, "it is too short");
-  if (!text) {
-    return std::move(text).error().with_context(
+  auto pairs = read_metadata(context_, store_, header);
+  if (!pairs) {
+    return std::move(pairs).error().with_context(
         fmt::format("{}: header of file '{}': ", name_.text(), printable(file)));
   }
-  FF_TRY(auto pairs, safetensors_metadata(std::string_view(*text).substr(kSafetensorsLengthBytes)));
-  return std::move(pairs).value_or(SafetensorsMetadata());
+  return std::move(*pairs).value_or(SafetensorsMetadata());
 }
 
 Result<void> TensorMemory::read(std::span<std::byte* const> into) {
@@ -172,8 +176,7 @@ Result<void> TensorMemory::read(std::span<std::byte* const> into) {
   }
   FF_TRY(auto reader, IndexReader::open(context_.disk, store_.index_path(name_)));
   auto memory = std::make_unique<io::MemoryFile>(name_.text(), std::move(parts));
-  Source source(Chooser(std::move(reader), options_), tensors_,
-                OutFile::wrap(context_, std::move(memory)));
+  Source source(Chooser(std::move(reader), options_), tensors_, OutFile::wrap(std::move(memory)));
   ReadPlan plan{
       .context = context_,
       .store = store_,

@@ -2,7 +2,6 @@
 #include "training/checkpoint/load/tensor_slice.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "platform/base/text.h"
 
@@ -49,9 +48,10 @@ Result<std::vector<SliceRange>> fit_slice(const std::vector<SliceRange>& slice,
   return fitted;
 }
 
-Result<void> for_each_run(const BoxCopy& box, const std::function<Result<void>(ByteRun)>& run) {
+BoxRuns::BoxRuns(const BoxCopy& box) {
   const size_t dimensions = box.size.size();
-  if (std::find(box.size.begin(), box.size.end(), 0U) != box.size.end()) return {};
+  ended_ = std::find(box.size.begin(), box.size.end(), 0U) != box.size.end();
+  if (ended_) return;
   // Dimensions from `inner` on are whole on both sides, so they and the one before form one run.
   size_t inner = dimensions;
   while (inner > 0 && box.size[inner - 1] == box.from_shape[inner - 1] &&
@@ -59,39 +59,50 @@ Result<void> for_each_run(const BoxCopy& box, const std::function<Result<void>(B
     inner--;
   }
   const size_t outer = inner > 0 ? inner - 1 : 0;  // dimensions that are stepped through
-  std::vector<uint64_t> from_stride(dimensions);
-  std::vector<uint64_t> to_stride(dimensions);
+  from_stride_.resize(dimensions);
+  to_stride_.resize(dimensions);
   uint64_t from_step = box.element_bytes;
   uint64_t to_step = box.element_bytes;
-  uint64_t run_bytes = box.element_bytes;
+  at_.length = box.element_bytes;
   for (size_t i = dimensions; i-- > 0;) {
-    from_stride[i] = from_step;
-    to_stride[i] = to_step;
+    from_stride_[i] = from_step;
+    to_stride_[i] = to_step;
     from_step *= box.from_shape[i];
     to_step *= box.to_shape[i];
-    if (i >= outer) run_bytes *= box.size[i];
+    if (i >= outer) at_.length *= box.size[i];
   }
-  ByteRun at{.from = 0, .to = 0, .length = run_bytes};
   for (size_t i = 0; i < dimensions; i++) {
-    at.from += box.from_start[i] * from_stride[i];
-    at.to += box.to_start[i] * to_stride[i];
+    at_.from += box.from_start[i] * from_stride_[i];
+    at_.to += box.to_start[i] * to_stride_[i];
   }
-  std::vector<uint64_t> index(outer, 0);
-  for (;;) {
-    FF_TRY(run(at));
-    size_t i = outer;
-    while (i > 0) {  // the next index, like an odometer
-      i--;
-      at.from += from_stride[i];
-      at.to += to_stride[i];
-      if (++index[i] < box.size[i]) break;
-      at.from -= from_stride[i] * box.size[i];
-      at.to -= to_stride[i] * box.size[i];
-      index[i] = 0;
-      if (i == 0) return {};
-    }
-    if (outer == 0) return {};
+  size_.assign(box.size.begin(), box.size.begin() + static_cast<ptrdiff_t>(outer));
+  index_.assign(outer, 0);
+}
+
+std::optional<ByteRun> BoxRuns::next() {
+  if (ended_) return std::nullopt;
+  const ByteRun run = at_;
+  advance();
+  return run;
+}
+
+// The next index, like an odometer.
+void BoxRuns::advance() {
+  for (size_t i = size_.size(); i-- > 0;) {
+    at_.from += from_stride_[i];
+    at_.to += to_stride_[i];
+    if (++index_[i] < size_[i]) return;
+    at_.from -= from_stride_[i] * size_[i];
+    at_.to -= to_stride_[i] * size_[i];
+    index_[i] = 0;
   }
+  ended_ = true;
+}
+
+Result<void> for_each_run(const BoxCopy& box, const std::function<Result<void>(ByteRun)>& run) {
+  BoxRuns runs(box);
+  while (const auto one = runs.next()) FF_TRY(run(*one));
+  return {};
 }
 
 }  // namespace ff::checkpoint

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -42,8 +43,27 @@ struct BoxCopy {
   uint64_t element_bytes = 1;
 };
 
-// Calls `run` for each longest run of bytes that is contiguous on both sides, in order of `to`.
-// The first error ends it.
+// Walks the longest runs of bytes that are contiguous on both sides, in order of `to`. A tensor may
+// have as many runs as bytes, so they are made one by one.
+class BoxRuns {
+ public:
+  // The products of the shapes and the size of an element fit 64 bits, unless the box is empty.
+  explicit BoxRuns(const BoxCopy& box);
+  // Nothing after the last one.
+  std::optional<ByteRun> next();
+
+ private:
+  void advance();
+
+  bool ended_ = false;
+  ByteRun at_;
+  std::vector<uint64_t> size_;         // of the dimensions that are stepped through
+  std::vector<uint64_t> from_stride_;  // of all dimensions
+  std::vector<uint64_t> to_stride_;
+  std::vector<uint64_t> index_;
+};
+
+// Calls `run` for each of them. The first error ends it.
 Result<void> for_each_run(const BoxCopy& box, const std::function<Result<void>(ByteRun)>& run);
 
 }  // namespace ff::checkpoint

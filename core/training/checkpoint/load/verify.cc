@@ -16,6 +16,7 @@
 #include "platform/base/text.h"
 #include "platform/io/files.h"
 #include "training/checkpoint/format/catalog.h"
+#include "training/checkpoint/format/data_section.h"
 #include "training/checkpoint/format/lease.h"
 #include "training/checkpoint/format/sorted_set.h"
 #include "training/checkpoint/load/read_worker.h"
@@ -52,7 +53,7 @@ class UseReader {
     const auto& header = reader.header();
     if (header.run != name.run || header.step != name.step) {
       return fail(Errc::corrupt, "index {}, line 1: this is the index of {}", reader.path(),
-                  StepName{header.run, header.step}.text());
+                  printable(StepName{header.run, header.step}.text()));
     }
     return UseReader(std::move(reader));
   }
@@ -66,18 +67,18 @@ class UseReader {
         return job;
       }
       if (reader_.end()) return std::optional<ReadJob>();
-      FF_TRY(const auto record, reader_.next());
+      FF_TRY(auto record, reader_.next());
       if (!record) {
+        FF_TRY(section_.end());
         builder_.flush();
-      } else if (const auto* file = std::get_if<FileRecord>(&*record)) {
+      } else if (auto* file = std::get_if<FileRecord>(&*record)) {
+        FF_TRY(section_.end());
         builder_.flush();
-        file_size_ = file->size;
-        data_begin_ = 0;
-        for (const auto& extent : file->extents) data_begin_ += extent.length;
-        builder_.add_all(file->extents, nullptr, 0);
-      } else if (const auto* tensor = std::get_if<TensorRecord>(&*record)) {
-        FF_TRY(check_place(*tensor));
-        builder_.add_all(tensor->extents, nullptr, 0);
+        section_.begin(*file);
+        builder_.add_all(std::move(file->extents), nullptr, 0);
+      } else if (auto* tensor = std::get_if<TensorRecord>(&*record)) {
+        FF_TRY(section_.add(*tensor));
+        builder_.add_all(std::move(tensor->extents), nullptr, 0);
       }
     }
   }
@@ -86,23 +87,15 @@ class UseReader {
   const simd::Digest& digest() const { return reader_.end()->index; }
 
  private:
-  explicit UseReader(IndexReader reader) : reader_(std::move(reader)) {}
+  explicit UseReader(IndexReader reader) : reader_(std::move(reader)), section_(reader_.path()) {}
 
   static bool same_bytes(const ReadPiece& a, const ReadPiece& b) {
     return a.chunk_offset == b.chunk_offset && a.length == b.length && a.crc == b.crc;
   }
 
-  Result<void> check_place(const TensorRecord& tensor) const {
-    const uint64_t room = file_size_ - data_begin_;
-    if (tensor.offset <= room && tensor.size <= room - tensor.offset) return {};
-    return fail(Errc::corrupt, "index {}: tensor '{}' ends beyond the end of its file",
-                reader_.path(), printable(tensor.name));
-  }
-
   IndexReader reader_;
   JobBuilder builder_;
-  uint64_t file_size_ = 0;
-  uint64_t data_begin_ = 0;  // of the data section of the file
+  DataSection section_;  // of the current file
 };
 
 class Verifier {

@@ -219,6 +219,21 @@ Result<void> SavePlanner::open_safetensors() {
                                     path, printable(dtype)));
   }
   header_ = std::move(*header);
+  return check_splits();
+}
+
+// Whether the index can hold the shapes of the whole tensors.
+Result<void> SavePlanner::check_splits() const {
+  if (options_.splits.empty()) return {};
+  for (size_t i = 0; i < header_->count(); i++) {
+    const auto tensor = header_->tensor(i);
+    const SplitRule* rule = split_rule(tensor.name);
+    if (rule == nullptr || rule->dimension >= tensor.shape.size()) continue;
+    if (tensor.shape[rule->dimension] <= kIndexNumberMax / options_.world) continue;
+    return fail(Errc::failed, "{}: tensor '{}': {} elements on each of {} ranks are too many",
+                entry_->path, printable(tensor.name), tensor.shape[rule->dimension],
+                options_.world);
+  }
   return {};
 }
 

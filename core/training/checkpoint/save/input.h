@@ -82,6 +82,7 @@ class SavePlanner {
   Result<void> plan_opaque();
   Result<Next> next_of_stream(ByteSpan buffer);
   TensorRecord tensor_record(const SafetensorsHeader::Tensor& tensor, const SplitRule* rule) const;
+  Result<void> check_splits() const;
   const SplitRule* split_rule(std::string_view name) const;
   FileRecord file_record(EntryKind kind) const;
   void push(SaveJob job);
