@@ -29,14 +29,7 @@ bool is_credential(const std::string& path) {
          path.find("/../") == path.npos;
 }
 
-Result<void> check_secret_file(const io::FileInfo& info, const std::string& path,
-                               std::string_view what) {
-  if (info.uid != 0 && info.uid != ::geteuid()) {
-    Error error = fail(Errc::refused, "{}: this {} belongs to user {}, who may replace it", path,
-                       what, info.uid);
-    error.hint = fmt::format("Copy it to a file of your own, or chown it to you or root.");
-    return error;
-  }
+Result<void> check_mode(const io::FileInfo& info, const std::string& path, std::string_view what) {
   const bool by_list = info.uid == 0 && info.gid == 0 && is_credential(path);
   if ((info.mode & kOthers & ~(by_list ? kGroupReads : 0)) == 0) return {};
   Error error = fail(Errc::refused, "{}: others may read this {} (mode {:04o})", path, what,
@@ -46,6 +39,14 @@ Result<void> check_secret_file(const io::FileInfo& info, const std::string& path
 }
 
 }  // namespace
+
+Result<void> check_secret_owner(uint32_t owner, const std::string& path, std::string_view what) {
+  if (owner == 0 || owner == ::geteuid()) return {};
+  Error error = fail(Errc::refused, "{}: this {} belongs to user {}, who may replace it", path,
+                     what, owner);
+  error.hint = std::string("Copy it to a file of your own, or chown it to you or root.");
+  return error;
+}
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -115,10 +116,12 @@ std::optional<Key> parse_key(std::string_view digits) {
 }
 
 Result<SecretText> read_secret_file(io::Disk& disk, const std::string& path, std::string_view what,
-                                    size_t bytes_max) {
+                                    size_t bytes_max, uint32_t* owner) {
   FF_TRY(const auto file, disk.open(path, {}));
   FF_TRY(const auto info, file->info());
-  FF_TRY(check_secret_file(info, path, what));
+  if (owner != nullptr) *owner = info.uid;
+  if (owner == nullptr) FF_TRY(check_secret_owner(info.uid, path, what));
+  FF_TRY(check_mode(info, path, what));
   SecretText text(bytes_max + 2, '\0');  // room for the newline and one excess byte
   FF_TRY(const size_t size,
          file->read_at({reinterpret_cast<std::byte*>(text.data()), text.size()}, 0));

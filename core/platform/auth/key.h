@@ -45,9 +45,11 @@ std::optional<Key> parse_key(std::string_view digits);
 
 // Reads a secret file without its final newline; of a file longer than `bytes_max` only the first
 // bytes. Errc::refused if other users can read the file, or if it belongs to another user than root
-// and that of this process. `what` names the secret in messages: "key".
+// and that of this process. `what` names the secret in messages: "key". With `owner` the caller
+// checks the owner itself.
 Result<SecretText> read_secret_file(io::Disk& disk, const std::string& path, std::string_view what,
-                                    size_t bytes_max);
+                                    size_t bytes_max, uint32_t* owner = nullptr);
+Result<void> check_secret_owner(uint32_t owner, const std::string& path, std::string_view what);
 // Creates a new key file at `path`: mode 0600, hex digits and a newline. Errc::exists if the file
 // exists; it is not replaced.
 Result<void> make_key_file(io::Disk& disk, const std::string& path);

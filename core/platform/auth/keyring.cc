@@ -203,7 +203,8 @@ Result<std::shared_ptr<Keyring>> parse_key_text(std::string_view text) {
 
 Result<std::shared_ptr<Keyring>> read_keyring(io::Disk& disk, const std::string& path,
                                               Entity self) {
-  FF_TRY(const SecretText text, read_secret_file(disk, path, "key", kFileMax));
+  uint32_t owner = 0;
+  FF_TRY(const SecretText text, read_secret_file(disk, path, "key", kFileMax, &owner));
   const auto root = parse_key(text);
   auto keyring = root ? Keyring::from_root(*root, std::move(self)) : parse_key_text(text);
   if (!keyring) {
@@ -211,6 +212,9 @@ Result<std::shared_ptr<Keyring>> read_keyring(io::Disk& disk, const std::string&
     error.hint = "Make one: ff admin key create.";
     return error;
   }
+  // A user's token may belong to the user, also where root mounts with it: it is good for nobody
+  // else.
+  if ((*keyring)->self().role != Role::user) FF_TRY(check_secret_owner(owner, path, "key"));
   (*keyring)->set_file(path);
   return keyring;
 }
