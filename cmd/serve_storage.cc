@@ -88,9 +88,8 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
   }
   if (options.node && *options.node == 0) return fail(Errc::usage, "--node 0: must be at least 1");
   FF_TRY(const auto managers, parse_meta(options.meta));
-  FF_TRY(const auto daemon,
-         Daemon::make(session, options.daemon, auth::Role::storage, "serve-storage",
-                      options.name.value_or("")));
+  FF_TRY(const auto daemon, Daemon::make(session, options.daemon, auth::Role::storage,
+                                         "serve-storage", options.name.value_or("")));
   io::SystemDisk disk;
   FF_TRY(const std::string boot, boot_id(disk));
   FF_TRY(const ByteSpan arena, daemon->shared_memory(kBlockMemory));

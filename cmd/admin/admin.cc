@@ -406,7 +406,8 @@ Result<StatusReply> AdminClient::status() {
 Result<cluster::Routing> AdminClient::routing() {
   cluster::Routing routing;
   for (;;) {
-    auto asking = cluster::fetch_routing_page(*managers_, routing, nullptr, 0, kTryNs, deadline_ns_);
+    auto asking =
+        cluster::fetch_routing_page(*managers_, routing, nullptr, 0, kTryNs, deadline_ns_);
     FF_TRY(const bool complete,
            run_task(client_.loop, cancel_on_stop(client_.loop, session_.stop, std::move(asking))));
     if (complete) return routing;

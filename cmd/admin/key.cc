@@ -60,10 +60,10 @@ Result<void> run_create(Session& session, const AdminOptions& admin, const KeyOp
   io::SystemDisk disk;
   std::unique_ptr<io::File> to;
   if (options.file) {
-    FF_TRY(to, disk.open(*options.file, {.access = io::AccessMode::write,
-                                         .create = true,
-                                         .exclusive = true,
-                                         .mode = 0600}));
+    FF_TRY(to,
+           disk.open(
+               *options.file,
+               {.access = io::AccessMode::write, .create = true, .exclusive = true, .mode = 0600}));
   }
   auto reply = calls->call(cluster::kCreateKey, std::move(request), AdminClient::CallKind::write);
   Result<void> stored;
@@ -81,7 +81,8 @@ Result<void> run_create(Session& session, const AdminOptions& admin, const KeyOp
     data["key_file"] = *options.file;
   } else {
     data["text"] = reply->text();
-    const std::string_view whole = std::string_view(reply->text()).substr(0, reply->text().size() - 1);
+    const std::string_view whole =
+        std::string_view(reply->text()).substr(0, reply->text().size() - 1);
     for (const std::string_view line : split(whole, '\n')) session.out.line("{}", line);
   }
   session.out.data(std::move(data));
@@ -134,8 +135,7 @@ Result<void> run_revoke(Session& session, const AdminOptions& admin, const KeyOp
   const size_t slash = options.entity.find('/');
   const auto role = auth::parse_role(std::string_view(options.entity).substr(0, slash));
   if (!role || slash == std::string::npos) {
-    Error error =
-        fail(Errc::usage, "'{}' is not the name of a key", printable(options.entity));
+    Error error = fail(Errc::usage, "'{}' is not the name of a key", printable(options.entity));
     error.hint = "Give ROLE/NAME, as 'ff admin key list' prints it.";
     return error;
   }
@@ -156,9 +156,10 @@ Result<void> run_rotate(Session& session, const AdminOptions& admin, int64_t tim
   const uint32_t now = records.revocations.generation;
   size_t old = 0;
   for (const cluster::IssuedKey& key : records.issued) old += key.entity.generation != now;
-  session.out.line("generation {} begins; {} of the generation before stay valid until the next "
-                   "rotation",
-                   now, old == 1 ? "1 key" : fmt::format("{} keys", old));
+  session.out.line(
+      "generation {} begins; {} of the generation before stay valid until the next "
+      "rotation",
+      now, old == 1 ? "1 key" : fmt::format("{} keys", old));
   session.out.data({{"generation", now}, {"older_keys", old}});
   return {};
 }
@@ -180,14 +181,14 @@ void declare_create(Command& key, const AdminOptions& options) {
   create.option("--path", text(made.path, "PATH"),
                 "Mounts: the directory below which everything lies that it may reach");
   create.flag("--read-only", made.read_only, "Mounts: the key changes nothing");
-  create.option("--lifetime", duration(made.lifetime_ns), "How long it is valid; 0: without an end");
+  create.option("--lifetime", duration(made.lifetime_ns),
+                "How long it is valid; 0: without an end");
   create.example("ff admin key create storage/n4 --key-file n4.key", "for a new storage node");
   create.example("ff admin key create mount/host7 --path /data --read-only",
                  "a machine that reads one directory");
   create.blocking(kAdminTimeoutNs);
-  create.run([&](Session& session) {
-    return run_create(session, options, made, create.timeout_ns());
-  });
+  create.run(
+      [&](Session& session) { return run_create(session, options, made, create.timeout_ns()); });
 }
 
 }  // namespace
@@ -202,8 +203,10 @@ void declare_admin_keys(Command& admin, const AdminOptions& options) {
 
   Command& list = key.sub("list", "List the keys");
   list.about(
-      "Lists the keys that 'ff admin key create' has made and that are not revoked. Not in the list "
-      "are tokens of users ('ff admin user list') and keys that commands derived from the root key.");
+      "Lists the keys that 'ff admin key create' has made and that are not revoked. Not in the "
+      "list "
+      "are tokens of users ('ff admin user list') and keys that commands derived from the root "
+      "key.");
   list.blocking(kAdminTimeoutNs);
   list.run([&](Session& session) { return run_list(session, options, list.timeout_ns()); });
 
@@ -215,9 +218,8 @@ void declare_admin_keys(Command& admin, const AdminOptions& options) {
       "valid.");
   revoke.argument("ROLE/NAME", text(gone.entity, "ROLE/NAME"), "Whose keys");
   revoke.blocking(kAdminTimeoutNs);
-  revoke.run([&](Session& session) {
-    return run_revoke(session, options, gone, revoke.timeout_ns());
-  });
+  revoke.run(
+      [&](Session& session) { return run_revoke(session, options, gone, revoke.timeout_ns()); });
 
   Command& rotate = key.sub("rotate", "Begin a new generation of keys");
   rotate.about(

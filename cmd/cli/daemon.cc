@@ -26,11 +26,11 @@ constexpr int64_t kDrainNs = 5 * kSecond;
 // A daemon needs the keys of its own role: it cannot serve with others.
 Result<void> check_role(const net::TransportOptions& transport, auth::Role role) {
   if (transport.keyring == nullptr || transport.keyring->self().role == role) return {};
-  Error error = fail(Errc::usage, "{}: this daemon needs the keys of a {}, not those of {}",
-                     transport.keyring->file(), auth::role_name(role),
-                     transport.keyring->self().full_name());
-  error.hint = fmt::format("Make them: ff admin key create {}/{}.", auth::role_name(role),
-                           net::host_name());
+  Error error =
+      fail(Errc::usage, "{}: this daemon needs the keys of a {}, not those of {}",
+           transport.keyring->file(), auth::role_name(role), transport.keyring->self().full_name());
+  error.hint =
+      fmt::format("Make them: ff admin key create {}/{}.", auth::role_name(role), net::host_name());
   return error;
 }
 

@@ -103,7 +103,7 @@ class SchedulerClient {
   std::unique_ptr<rpc::Client> scheduler_;
   std::map<std::string, std::unique_ptr<rpc::Client>> agents_;  // by address
   std::map<std::string, std::string> agent_names_;              // of their keys, by address
-  bool answered_before_ = false;      // the scheduler has answered before
+  bool answered_before_ = false;                                // the scheduler has answered before
   int64_t unreachable_since_ns_ = 0;  // since when it does not answer, steady; 0: it does
 };
 

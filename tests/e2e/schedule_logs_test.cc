@@ -47,7 +47,8 @@ class PlayedNode {
         scripts_(std::move(scripts)),
         server_(net_.loop, net_.transport, router_, net_.metrics, net_.context.self),
         gate_(net_.loop) {
-    rpc::add_method(router_, scheduler::kLog, *this, &PlayedNode::log, auth::Roles{auth::Role::user, auth::Role::admin});
+    rpc::add_method(router_, scheduler::kLog, *this, &PlayedNode::log,
+                    auth::Roles{auth::Role::user, auth::Role::admin});
     address_ = server_.listen(net::parse_address("127.0.0.1:0").value()).value().text();
     gate_.spawn(run());
     thread_ = std::thread([this] { net_.loop.run(); });

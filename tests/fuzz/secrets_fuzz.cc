@@ -60,7 +60,8 @@ void check_capability(std::string_view bytes) {
     if (!other) FF_CHECK(other.error().code == Errc::refused);
     if (!other) continue;
     FF_CHECK(!chain::check_capability(keys, bytes, holder, kInode + 1, right, kNow));
-    FF_CHECK(!chain::check_capability(keys, bytes, auth::user_entity({1001, 7}), kInode, right, kNow));
+    FF_CHECK(
+        !chain::check_capability(keys, bytes, auth::user_entity({1001, 7}), kInode, right, kNow));
   }
 }
 

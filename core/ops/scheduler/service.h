@@ -120,7 +120,7 @@ class SchedulerService {
   std::optional<Error> halted_;
   Overview overview_;
   struct Agent {
-    uint64_t version = 1;          // of its orders
+    uint64_t version = 1;  // of its orders
     std::optional<auth::Entity> entity;
     std::unique_ptr<Event> newer;  // set when the version grows
   };

@@ -77,7 +77,7 @@ constexpr size_t kEntityNameMax = 128;
 
 struct Entity {
   Role role = Role::user;
-  std::string name = {};    // 1 to kEntityNameMax of a-z A-Z 0-9 . _ -
+  std::string name = {};  // 1 to kEntityNameMax of a-z A-Z 0-9 . _ -
   // Microseconds since 1970 when the key was made; a later key of the same name has a larger one.
   // 0: its holder derived it from the root key.
   uint64_t serial = 0;

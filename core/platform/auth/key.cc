@@ -42,8 +42,8 @@ Result<void> check_mode(const io::FileInfo& info, const std::string& path, std::
 
 Result<void> check_secret_owner(uint32_t owner, const std::string& path, std::string_view what) {
   if (owner == 0 || owner == ::geteuid()) return {};
-  Error error = fail(Errc::refused, "{}: this {} belongs to user {}, who may replace it", path,
-                     what, owner);
+  Error error =
+      fail(Errc::refused, "{}: this {} belongs to user {}, who may replace it", path, what, owner);
   error.hint = std::string("Copy it to a file of your own, or chown it to you or root.");
   return error;
 }

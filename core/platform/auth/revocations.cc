@@ -32,9 +32,8 @@ Result<void> check_valid(const Revocations& revocations, const Entity& entity, i
                             revocations.generation));
   }
   if (entity.expires_s != 0 && entity.expires_s <= now_s) {
-    return no_longer_valid(entity,
-                           fmt::format("the key of {} expired {} s ago", entity.full_name(),
-                                       now_s - entity.expires_s));
+    return no_longer_valid(entity, fmt::format("the key of {} expired {} s ago", entity.full_name(),
+                                               now_s - entity.expires_s));
   }
   return {};
 }

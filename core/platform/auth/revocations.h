@@ -1,6 +1,6 @@
 // Which keys servers refuse although they are derived from the root key: revoked ones, those of old
-// generations, and expired ones. The managers keep the list (storage/cluster/key_store.h), and every
-// server has a copy of it.
+// generations, and expired ones. The managers keep the list (storage/cluster/key_store.h), and
+// every server has a copy of it.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace ff::auth {
 
 struct Revocations {
-  uint64_t version = 0;      // increases with each change
-  uint32_t generation = 1;   // the current one; servers accept it and the one before
+  uint64_t version = 0;     // increases with each change
+  uint32_t generation = 1;  // the current one; servers accept it and the one before
   // The highest serial number that is revoked, by the full name of the entity.
   std::map<std::string, uint64_t> serials = {};
   bool operator==(const Revocations&) const = default;

@@ -12,8 +12,8 @@
 #include <optional>
 #include <string>
 
-#include "platform/auth/keyring.h"
 #include "platform/auth/key.h"
+#include "platform/auth/keyring.h"
 #include "platform/base/clock.h"
 #include "platform/base/rng.h"
 #include "platform/base/task.h"

@@ -79,7 +79,8 @@ Result<void> Server::admit(const std::string& source) {
     return fail(Errc::busy, "{} connections are open", connections_);
   }
   const auto same = handshakes_by_source_.find(source);
-  if (!source.empty() && same != handshakes_by_source_.end() && same->second >= limits_.handshakes_per_source_max) {
+  if (!source.empty() && same != handshakes_by_source_.end() &&
+      same->second >= limits_.handshakes_per_source_max) {
     return fail(Errc::busy, "{} handshakes of {} are not done", same->second, source);
   }
   if (handshakes_.size() < limits_.handshakes_max) return {};
@@ -97,8 +98,7 @@ Result<void> Server::check_entity_limit(const Peer& peer) {
   const size_t limit = limits_.connections_per_entity_max / (user ? kUserShare : 1);
   const auto found = by_entity_.find(peer.entity->full_name());
   if (found == by_entity_.end() || found->second < limit) return {};
-  return fail(Errc::busy, "{} has {} connections already", peer.entity->full_name(),
-              found->second);
+  return fail(Errc::busy, "{} has {} connections already", peer.entity->full_name(), found->second);
 }
 
 void Server::log_refused(const net::IncomingConnection& arrival, const Error& error) {
@@ -151,9 +151,8 @@ Task<Result<std::unique_ptr<ServerConnection>>> Server::open_connection(
   if (!peer->client.id.empty()) {
     FF_CO_TRY(co_await close_older_connections(*peer));
   }
-  auto served = std::make_unique<ServerConnection>(std::move(connection), std::move(*peer),
-                                                   methods_, limits_.connection,
-                                                   transport_.keyring());
+  auto served = std::make_unique<ServerConnection>(
+      std::move(connection), std::move(*peer), methods_, limits_.connection, transport_.keyring());
   if (const std::string& id = served->peer().client.id; !id.empty()) {
     by_client_[id] = served.get();
   }

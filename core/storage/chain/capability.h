@@ -23,14 +23,14 @@ constexpr uint32_t kRightWrite = 2;
 
 struct Capability {
   uint64_t inode = 0;
-  uint32_t rights = 0;       // bit set of the rights above
-  int64_t expires_ns = 0;    // wall clock; invalid from then on
-  std::string entity = {};   // the full name of the holder
-  uint64_t serial = 0;       // of the holder's key
-  uint32_t uid = 0;          // the user for whom the holder opened the file
-  uint64_t client = 0;       // the session of the open file: 0 for one that only reads
+  uint32_t rights = 0;      // bit set of the rights above
+  int64_t expires_ns = 0;   // wall clock; invalid from then on
+  std::string entity = {};  // the full name of the holder
+  uint64_t serial = 0;      // of the holder's key
+  uint32_t uid = 0;         // the user for whom the holder opened the file
+  uint64_t client = 0;      // the session of the open file: 0 for one that only reads
   uint64_t session = 0;
-  uint32_t generation = 1;   // of the key that signs it
+  uint32_t generation = 1;  // of the key that signs it
 };
 
 // Returns a serialized wire::Capability.

@@ -42,9 +42,9 @@ struct StorageOptions {
   bool direct = true;        // see chunk::ChunkStoreOptions
   uint64_t buffered_write_max = chunk::kBufferedWriteMax;
   chunk::CommitOn commit_on = chunk::CommitOn::thread;
-  uint64_t copy_rate = 0;             // bytes per second of copies to syncing targets; 0: no limit
-  uint64_t scrub_rate = 0;            // bytes per second of scrubbing; 0: no scrubbing
-  ByteSpan arena = {};                // arena of the BufferPool
+  uint64_t copy_rate = 0;   // bytes per second of copies to syncing targets; 0: no limit
+  uint64_t scrub_rate = 0;  // bytes per second of scrubbing; 0: no scrubbing
+  ByteSpan arena = {};      // arena of the BufferPool
 };
 
 class StorageNode {

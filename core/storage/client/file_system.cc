@@ -229,8 +229,7 @@ Task<Result<std::vector<cluster::ChainId>>> FileSystem::chains_of(const meta::La
   }
 }
 
-Task<Result<std::shared_ptr<File>>> FileSystem::make_file(meta::Caller caller,
-                                                          meta::InodeView view,
+Task<Result<std::shared_ptr<File>>> FileSystem::make_file(meta::Caller caller, meta::InodeView view,
                                                           std::optional<meta::SessionId> session) {
   if (!view.inode.is(meta::InodeType::file)) {
     const int sys = view.inode.is(meta::InodeType::directory) ? EISDIR : EINVAL;
@@ -238,8 +237,8 @@ Task<Result<std::shared_ptr<File>>> FileSystem::make_file(meta::Caller caller,
   }
   apply_local_writes(view.inode);
   FF_CO_TRY(auto chains, co_await chains_of(view.inode.layout));
-  auto file = std::make_shared<File>(*this, std::move(caller), std::move(view),
-                                     std::move(chains), session);
+  auto file =
+      std::make_shared<File>(*this, std::move(caller), std::move(view), std::move(chains), session);
   if (session) writers_[{file->inode().id, session->number}] = file;
   co_return file;
 }
@@ -252,8 +251,7 @@ Task<Result<std::shared_ptr<File>>> FileSystem::open(meta::Caller caller, meta::
                                                      uint32_t rights) {
   std::optional<meta::SessionId> session;
   if ((rights & meta::kMayWrite) != 0) session = metadata_.new_session();
-  FF_CO_TRY(auto view,
-            co_await metadata_.open(caller, std::move(inode), rights, session));
+  FF_CO_TRY(auto view, co_await metadata_.open(caller, std::move(inode), rights, session));
   co_return co_await make_file(std::move(caller), std::move(view), session);
 }
 
@@ -263,8 +261,8 @@ Task<Result<std::shared_ptr<File>>> FileSystem::create(meta::Caller caller, meta
   make.session = metadata_.new_session();
   make.rights |= meta::kMayWrite;
   const auto session = make.session;
-  FF_CO_TRY(auto view, co_await metadata_.create(caller, std::move(dir), std::move(name),
-                                                 std::move(make)));
+  FF_CO_TRY(auto view,
+            co_await metadata_.create(caller, std::move(dir), std::move(name), std::move(make)));
   co_return co_await make_file(std::move(caller), std::move(view), session);
 }
 

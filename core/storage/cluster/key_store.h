@@ -1,6 +1,6 @@
 // The keys of entities that operators have made, and the ones that servers refuse (auth/entity.h):
-// one record in the KV store, CONF "keys" (KeyRecords of cluster.proto). The keys themselves are not
-// stored: a manager derives them from the root key.
+// one record in the KV store, CONF "keys" (KeyRecords of cluster.proto). The keys themselves are
+// not stored: a manager derives them from the root key.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct IssuedKey {
 
 struct KeyRecords {
   auth::Revocations revocations = {};
-  int64_t rotated_us = 0;  // since 1970
+  int64_t rotated_us = 0;              // since 1970
   std::vector<IssuedKey> issued = {};  // without the revoked ones
 };
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "platform/base/log.h"
-#include "storage/cluster/manager_service_leader_term.h"
 #include "storage/cluster/key_service.h"
+#include "storage/cluster/manager_service_leader_term.h"
 #include "storage/cluster/tickets.h"
 #include "storage/cluster/timing.h"
 #include "storage/cluster/wire.h"

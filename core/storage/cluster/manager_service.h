@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "platform/auth/keyring.h"
 #include "platform/base/gate.h"
 #include "platform/base/rng.h"
 #include "platform/base/wait.h"
 #include "platform/kv/engine.h"
-#include "platform/auth/keyring.h"
 #include "storage/cluster/cluster_store.h"
 #include "storage/cluster/manager.h"
 #include "storage/cluster/service.h"
@@ -34,7 +34,7 @@ class ManagerService {
     std::string address = {};  // address for clients
     // No other manager can use the store (file lock): skip the wait for a lease to expire.
     bool sole_manager = false;
-    int64_t lost_retention_ns = 0;  // Manager::set_lost_retention
+    int64_t lost_retention_ns = 0;           // Manager::set_lost_retention
     const auth::Keyring* keyring = nullptr;  // of this process; null: no key
   };
   // All arguments must outlive it. Owned by `loop`.

@@ -52,7 +52,8 @@ Task<Result<bool>> fetch_routing_page(ManagerClient& managers, Routing& routing,
   std::vector<const NodeInfo*> nodes;
   for (const NodeInfo& node : changes.nodes) nodes.push_back(&node);
   for (const auto& [id, node] : routing.nodes) nodes.push_back(&node);
-  FF_CO_TRY(co_await fetch_tickets(managers, keyring, std::move(nodes), now_s, try_ns, deadline_ns));
+  FF_CO_TRY(
+      co_await fetch_tickets(managers, keyring, std::move(nodes), now_s, try_ns, deadline_ns));
   FF_CO_TRY(routing.apply(changes));
   co_return changes.complete;
 }

@@ -12,8 +12,8 @@
 
 namespace ff::cluster {
 
-// Fetches the next page of changes and applies it, once the keyring has tickets for its nodes (null:
-// no key); returns whether it was the last one. Errors: those of the managers, and refused
+// Fetches the next page of changes and applies it, once the keyring has tickets for its nodes
+// (null: no key); returns whether it was the last one. Errors: those of the managers, and refused
 // (Routing::apply).
 Task<Result<bool>> fetch_routing_page(ManagerClient& managers, Routing& routing,
                                       auth::Keyring* keyring, int64_t now_s, int64_t try_ns,

@@ -50,8 +50,8 @@ Task<Result<wire::WalkReply>> MetaService::walk(rpc::ServerCall& call, wire::Wal
   std::string path = request.path();
   enter_top(as, from, path);
   FF_CO_TRY(check_proof(as, from));
-  FF_CO_TRY(auto walked, co_await namespace_.walk(as.caller, from.inode(), std::move(path),
-                                                  request.follow()));
+  FF_CO_TRY(auto walked,
+            co_await namespace_.walk(as.caller, from.inode(), std::move(path), request.follow()));
   wire::WalkReply reply;
   to_wire(walked.dir, *reply.mutable_dir());
   reply.set_dir_proof(proof(as, walked.dir.id));
@@ -152,8 +152,7 @@ Task<Result<wire::RenewReply>> MetaService::renew(rpc::ServerCall& call,
     }
     if (writes.error().sys == 0) co_return writes.error();
   }
-  auto checking =
-      namespace_.check_open_file(as.caller, request.inode(), kMayRead, std::nullopt);
+  auto checking = namespace_.check_open_file(as.caller, request.inode(), kMayRead, std::nullopt);
   FF_CO_TRY(co_await std::move(checking));
   reply.set_capability(capability(as, request.inode(), kMayRead, std::nullopt));
   co_return reply;

@@ -59,8 +59,7 @@ class MetaService {
                                       const wire::Session& session) const;
   Task<Result<wire::InodeReply>> reply_for(EffectiveCaller as, Task<Result<Inode>> doing);
   Task<Result<wire::InodeReply>> reply_for_open(EffectiveCaller as, Task<Result<Inode>> doing,
-                                                uint32_t rights,
-                                                std::optional<SessionId> session);
+                                                uint32_t rights, std::optional<SessionId> session);
   // Runs `function`, which changes something, and makes its refusal final.
   template <class Asked, auto function>
   Task<Result<wire::InodeReply>> change(rpc::ServerCall& call, Asked request);

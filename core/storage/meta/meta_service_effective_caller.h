@@ -10,7 +10,8 @@
 namespace ff::meta {
 
 struct MetaService::EffectiveCaller {
-  // The peer, if its key restricts it: it must prove how it reached an inode, and gets capabilities.
+  // The peer, if its key restricts it: it must prove how it reached an inode, and gets
+  // capabilities.
   std::optional<auth::Entity> holder;
   Caller caller;
   mutable std::vector<InodeId> walked = {};  // inodes that the paths in the request resolved to

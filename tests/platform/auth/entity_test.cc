@@ -134,15 +134,13 @@ TEST(EntityTest, NoChangedTextIsTheSameEntity) {
 }
 
 TEST(ServiceTest, TheTextIsReadBack) {
-  for (const std::string text :
-       {"meta", "scheduler", "storage/3", "agent/n12", "rank"}) {
+  for (const std::string text : {"meta", "scheduler", "storage/3", "agent/n12", "rank"}) {
     const auto service = parse_service(text);
     ASSERT_TRUE(service.has_value()) << text;
     EXPECT_EQ(service->text(), text);
   }
-  for (const std::string text :
-       {"", "meta/", "meta/1", "storage", "storage/", "agent", "agent/a b", "user", "user/ann", "mount",
-        "admin", "admin/a"}) {
+  for (const std::string text : {"", "meta/", "meta/1", "storage", "storage/", "agent", "agent/a b",
+                                 "user", "user/ann", "mount", "admin", "admin/a"}) {
     EXPECT_FALSE(parse_service(text).has_value()) << text;
   }
 }
@@ -173,8 +171,7 @@ TEST(EntityKeysTest, DifferForEachPartOfTheIdentityAndTheService) {
   const auto changed = [&](auto change) {
     Entity other = mount;
     change(other);
-    EXPECT_NE(client_key(server_key(root, meta), other), key)
-        << format_identity(other);
+    EXPECT_NE(client_key(server_key(root, meta), other), key) << format_identity(other);
   };
   changed([](Entity& it) { it.role = Role::admin; });
   changed([](Entity& it) { it.name = "host8"; });

@@ -144,9 +144,8 @@ TEST(KeyringTest, OtherTextsAreRefusedAndNotShown) {
   for (const std::string& bad :
        {std::string(), whole + "\n\n", whole + "\nmeta", first + "\n" + key,
         first + "\nmeta " + key + "a", first + "\nstorage " + key,
-        first + "\nserver storage/3 " + key, first + "\nserver",
-        first + "\nserver " + key + "a", "ff2 mount/a serial=1 generation=1\nserver " + key,
-        key + "\n" + first}) {
+        first + "\nserver storage/3 " + key, first + "\nserver", first + "\nserver " + key + "a",
+        "ff2 mount/a serial=1 generation=1\nserver " + key, key + "\n" + first}) {
     const auto parsed = parse_key_text(bad);
     ASSERT_FALSE(parsed.ok()) << bad;
     EXPECT_EQ(parsed.error().code, Errc::corrupt);

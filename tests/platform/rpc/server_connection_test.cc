@@ -346,9 +346,9 @@ TEST_F(SessionTest, UsersCallWhatIsForUsersAlone) {
 }
 
 TEST_F(SessionTest, EveryRoleCallsItsOwnMethodsAlone) {
-  const std::vector<auth::Role> all = {auth::Role::admin, auth::Role::meta,      auth::Role::storage,
-                                       auth::Role::mount, auth::Role::scheduler, auth::Role::agent,
-                                       auth::Role::user,  auth::Role::rank};
+  const std::vector<auth::Role> all = {
+      auth::Role::admin,     auth::Role::meta,  auth::Role::storage, auth::Role::mount,
+      auth::Role::scheduler, auth::Role::agent, auth::Role::user,    auth::Role::rank};
   for (const auth::Role mine : all) {
     peer_.entity = auth::Entity{.role = mine, .name = "a", .uids = {{1, 1}}};
     Router router;
@@ -361,8 +361,8 @@ TEST_F(SessionTest, EveryRoleCallsItsOwnMethodsAlone) {
     Gate gate(script.loop);
     gate.spawn(connection.run());
     for (const auth::Role role : all) {
-      script.stream->feed({.kind = FrameKind::call, .call = 1, .method = static_cast<uint32_t>(role)},
-                          "");
+      script.stream->feed(
+          {.kind = FrameKind::call, .call = 1, .method = static_cast<uint32_t>(role)}, "");
       script.settle();
       const auto sent = script.sent();
       ASSERT_EQ(sent.size(), 1u);

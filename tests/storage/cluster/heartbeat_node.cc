@@ -56,8 +56,8 @@ class TestNode {
   }
   static std::shared_ptr<auth::Keyring> keyring_of(const std::optional<auth::Key>& root) {
     if (!root) return nullptr;
-    return auth::Keyring::from_root(
-        *root, auth::Entity{.role = auth::Role::storage, .name = "heartbeat"});
+    return auth::Keyring::from_root(*root,
+                                    auth::Entity{.role = auth::Role::storage, .name = "heartbeat"});
   }
   static std::vector<net::Address> addresses(const std::string& list) {
     std::vector<net::Address> all;

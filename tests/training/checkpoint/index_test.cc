@@ -302,11 +302,10 @@ TEST_F(IndexTest, ALineTakesMemoryInProportion) {
                             kind_)
                    .ok());
   // Zeros whose sum wraps.
-  EXPECT_FALSE(
-      parse_record(line(R"(,"extents":[[4611686018427387904],[4611686018427387904],)"
-                        R"([4611686018427387904],[4611686018427387904],[1000000]])"),
-                   kind_)
-          .ok());
+  EXPECT_FALSE(parse_record(line(R"(,"extents":[[4611686018427387904],[4611686018427387904],)"
+                                 R"([4611686018427387904],[4611686018427387904],[1000000]])"),
+                            kind_)
+                   .ok());
   const std::string deep(1'000'000, '[');
   EXPECT_FALSE(parse_record(line(R"(,"extents":)" + deep), kind_).ok());
   EXPECT_FALSE(parse_record(line(R"(,"other":)" + deep), kind_).ok());
