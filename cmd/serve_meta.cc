@@ -101,7 +101,7 @@ void declare_serve_meta(Command& meta) {
   meta.flag("--root-squash", options.root_squash, "Map root of client machines to nobody (65534)")
       .config("serve-meta.root-squash");
   declare_daemon(meta, options.daemon, "serve-meta");
-  meta.example("ff serve-meta", "one machine, with its state under /var/lib/ff");
+  meta.example("ff serve-meta --key cluster.key", "one machine, with its state under /var/lib/ff");
   meta.example("ff serve-meta --listen '*:4400' --key cluster.key --kv etcd://m1,m2,m3",
                "one of three managers");
   meta.run([&options](Session& session) { return run_serve_meta(session, options); });

@@ -167,7 +167,7 @@ void declare_serve_storage(Command& storage) {
               "disables scrubbing")
       .config("serve-storage.scrub-limit");
   declare_daemon(storage, options.daemon, "serve-storage");
-  storage.example("ff serve-storage --disk /data/ff", "one disk, one machine");
+  storage.example("ff serve-storage --disk /data/ff --key cluster.key", "one disk, one machine");
   storage.example(
       "ff serve-storage --disk /disk1 --disk /disk2 --listen '*:4410' --meta m1:4400,m2:4400 "
       "--key cluster.key",

@@ -1,5 +1,5 @@
 // `ff admin key`: makes, lists, revokes and rotates the keys of entities.
-#include <fmt/chrono.h>
+#include <fmt/format.h>
 
 #include "cmd/admin/admin.h"
 #include "platform/auth/keyring.h"
@@ -20,10 +20,6 @@ struct KeyOptions {
   int64_t lifetime_ns = 0;
   std::optional<std::string> file;
 };
-
-std::string date_text(int64_t seconds) {
-  return fmt::format("{:%F %T}", fmt::gmtime(static_cast<std::time_t>(seconds)));
-}
 
 // What it may reach: "uids 1000-2000, below /home, read-only".
 std::string restrictions(const auth::Entity& entity) {
@@ -102,19 +98,14 @@ Result<void> run_list(Session& session, const AdminOptions& admin, int64_t timeo
   Json json = Json::array();
   Json revoked = Json::object();
   {
-    auto table = session.out.table({{"KEY"},
-                                    {"MADE (UTC)"},
-                                    {"GENERATION", Align::right},
-                                    {"EXPIRES (UTC)"},
-                                    {"MAY ONLY"},
-                                    {"BY"}});
+    auto table = session.out.table(
+        {{"KEY"}, {"MADE"}, {"GENERATION", Align::right}, {"EXPIRES"}, {"MAY ONLY"}, {"BY"}});
     for (const cluster::IssuedKey& key : records.issued) {
       const auth::Entity& entity = key.entity;
-      constexpr uint64_t kMicrosecondsPerSecond = 1'000'000;
       table.row({entity.full_name(),
-                 date_text(static_cast<int64_t>(entity.serial / kMicrosecondsPerSecond)),
+                 format_time(static_cast<int64_t>(entity.serial) * kMicrosecond),
                  fmt::to_string(entity.generation),
-                 entity.expires_s == 0 ? "never" : date_text(entity.expires_s),
+                 entity.expires_s == 0 ? "never" : format_time(entity.expires_s * kSecond),
                  restrictions(entity), printable(key.by)});
       json.push_back(key_json(key, records.revocations));
     }

@@ -310,7 +310,10 @@ Result<void> run_listen(Session& session, const BenchNetOptions& options,
 Result<void> run_net(Session& session, const BenchNetOptions& options) {
   FF_TRY(check_net_bench(options));
   io::SystemDisk disk;
-  FF_TRY(auto transport, transport_options(disk, options.net, auth::Role::rank));
+  NetOptions net = options.net;
+  // Both ends are threads of this process.
+  if (!options.listen && options.connect.empty()) net.insecure = true;
+  FF_TRY(auto transport, transport_options(disk, net, auth::Role::rank));
   if (options.listen) return run_listen(session, options, transport);
   if (options.incast) return run_incast(session, options, std::move(transport));
   if (options.connect.empty()) return run_here(session, options, transport);

@@ -10,6 +10,7 @@
 
 #include "cmd/cli/build_info.h"
 #include "cmd/cli/cancel_on_stop.h"
+#include "platform/base/audit.h"
 #include "platform/base/fd.h"
 #include "platform/base/gate.h"
 #include "platform/base/log.h"
@@ -90,6 +91,11 @@ void declare_daemon(Command& command, DaemonOptions& options, const std::string&
   declare_http(command, options.http, section);
   command.flag("--log-json", options.log_json, "Write log lines as JSON")
       .config(section + ".log-json");
+  command
+      .option("--audit", text(options.audit, "FILE|syslog"),
+              "Write who connects, who is refused and what operators change: JSON lines, to a file "
+              "or to syslog")
+      .config(section + ".audit");
   declare_net(command, options.net, NetRole::server);
 }
 
@@ -99,6 +105,7 @@ Result<std::unique_ptr<Daemon>> Daemon::make(Session& session, const DaemonOptio
   log_setup({.level = session.out.mode().verbose ? LogLevel::debug : LogLevel::info,
              .json = options.log_json});
   FF_TRY(check_server_options(options.net));
+  if (options.audit) FF_TRY(audit_setup(*options.audit, session.stop.clock()));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net, role, std::move(entity_name)));
   FF_TRY(check_role(transport, role));
@@ -134,10 +141,35 @@ Result<std::string> Daemon::advertised_address(const net::Address& listening) co
   return address.text();
 }
 
+// What protects the connections.
+std::string Daemon::security() const {
+  return transport_.keyring() == nullptr ? "insecure" : options_.net.security;
+}
+
+void Daemon::tell_security() {
+  const std::string mode = security();
+  metrics_
+      .gauge("ff_net_security", "What protects connections: 1 for the mode in use",
+             {{"mode", mode}})
+      .set(1);
+  if (mode == "insecure") {
+    log_warning(
+        "every process of this machine may do everything here: there is no key "
+        "(--insecure)");
+  } else if (mode == "trusted-network") {
+    log_warning("TCP connections are not encrypted: net.security is trusted-network");
+  }
+}
+
 Result<void> Daemon::run(Service service) {
   FF_TRY(const auto wanted, net::parse_address(options_.listen));
   rpc::Server server(loop_, transport_, router_, metrics_, identity());
   FF_TRY(const auto listening, server.listen(wanted));
+  service.status = [this, status = std::move(service.status)] {
+    Json all = Json::parse(status());
+    all["security"] = security();
+    return all.dump();
+  };
   auto address = advertised_address(listening);
   auto pages = address ? start_http_pages(loop_, metrics_, options_.http, name_, service.status,
                                           std::move(service.pages))
@@ -147,6 +179,7 @@ Result<void> Daemon::run(Service service) {
     return address ? std::move(pages).error() : std::move(address).error();
   }
   service.start(*address);
+  tell_security();
   session_.out.line("listening on {}", listening.text());
   Json data = {{"listen", listening.text()}, {"address", *address}};
   if (*pages != nullptr) {

@@ -27,6 +27,7 @@ struct DaemonOptions {
   std::optional<std::string> advertise;
   std::optional<std::string> http;
   bool log_json = false;
+  std::optional<std::string> audit = {};
   NetOptions net;
 };
 // Declares --listen, --advertise, --http, --log-json and the network options. `options.listen` is
@@ -79,6 +80,8 @@ class Daemon {
   Daemon(Session& session, const DaemonOptions& options, std::string name,
          net::TransportOptions transport);
   rpc::Identity identity();
+  std::string security() const;
+  void tell_security();
   Result<std::string> advertised_address(const net::Address& listening) const;
 
   Session& session_;

@@ -34,6 +34,14 @@ Result<void> check_token(const NetOptions& options) {
   return {};
 }
 
+Error no_key() {
+  Error error = fail(Errc::usage, "no key is given");
+  error.hint =
+      "Give --key FILE (also FF_KEY, net.key in ff.toml) or a user's --token; 'ff up' prints the "
+      "key of its cluster. --insecure works without one, on this machine only.";
+  return error;
+}
+
 // The entity of a holder of the root key on this machine.
 auth::Entity entity_of(auth::Role role, std::string name) {
   auth::Entity entity{.role = role, .name = name.empty() ? net::host_name() : std::move(name)};
@@ -88,6 +96,13 @@ void declare_rdma(Command& command, NetOptions& options) {
 
 void declare_tls(Command& command, NetOptions& options) {
   command
+      .option("--net-security", choice(options.security, {"tls", "trusted-network"}),
+              "Encrypt TCP connections; trusted-network: only until both ends have proven their "
+              "keys, if both say so")
+      .config("net.security")
+      .env("FF_NET_SECURITY")
+      .hidden();
+  command
       .option("--tls-cert", file(options.tls_cert),
               "PEM certificate of this end, which the other end checks besides the key")
       .config("net.tls-cert")
@@ -127,6 +142,13 @@ void declare_net(Command& command, NetOptions& options, NetRole role) {
                      "File of a user's token, for clients that do not hold the cluster key");
   token.config("net.token").env("FF_TOKEN_FILE").section(kNetworkOptions);
   if (role == NetRole::server) token.hidden();
+  command
+      .flag("--insecure", options.insecure,
+            "Connect without a key, to daemons of this machine that run without one: every process "
+            "of the machine may then do everything there")
+      .config("net.insecure")
+      .env("FF_INSECURE")
+      .section(kNetworkOptions);
   declare_rdma(command, options);
   declare_tls(command, options);
 }
@@ -151,6 +173,7 @@ Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions
   made.verbs.gid_index = options.rdma_gid;
   made.verbs.service_level = static_cast<uint8_t>(options.rdma_sl);
   made.verbs.poll = options.rdma_poll;
+  made.trusted_network = options.security == "trusted-network";
   const int tls =
       options.tls_cert.has_value() + options.tls_key.has_value() + options.tls_ca.has_value();
   if (tls != 0 && tls != 3) {
@@ -168,6 +191,7 @@ Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions
                   made.keyring->self().full_name());
     }
   }
+  if (made.keyring == nullptr && !options.insecure) return no_key();
   if (tls != 0 && made.keyring == nullptr) {
     return fail(Errc::usage, "certificates need a key besides: give --key");
   }

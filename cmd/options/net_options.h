@@ -20,6 +20,8 @@ struct NetOptions {
   std::optional<std::string> tls_ca;
   std::optional<std::string> key;
   std::optional<std::string> token;
+  bool insecure = false;
+  std::string security = "tls";
 };
 
 enum class NetRole : unsigned char { client, server };
@@ -27,7 +29,8 @@ enum class NetRole : unsigned char { client, server };
 // Declares --net, --key, --token (a server refuses it), and the settings net.rdma-* and net.tls-*.
 void declare_net(Command& command, NetOptions& options, NetRole role = NetRole::client);
 // Reads the key and certificate files. With the root key this process acts as ROLE/`name`; an empty
-// name means that of this machine. Errc::usage for options that exclude each other.
+// name means that of this machine. Errc::usage for options that exclude each other, and if there is
+// neither a key nor --insecure.
 Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options,
                                                 auth::Role role = auth::Role::admin,
                                                 std::string name = {});

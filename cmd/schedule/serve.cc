@@ -243,7 +243,8 @@ void declare_schedule_serve(Command& serve) {
               "the scheduler only warns")
       .config("schedule-serve.max-drained");
   declare_daemon(serve, options.daemon, "schedule-serve");
-  serve.example("ff schedule serve", "one machine, with its state under /var/lib/ff");
+  serve.example("ff schedule serve --key cluster.key",
+                "one machine, with its state under /var/lib/ff");
   serve.example("ff schedule serve --listen '*:4500' --key cluster.key --meta m1:4400 --http 9105",
                 "for a cluster, with /metrics and the web page; the log has a login link");
   serve.run([&options](Session& session) { return run_serve(session, options); });

@@ -62,7 +62,11 @@ void close_fd(int& fd) {
   ::dup2(out, 1);
   ::dup2(err, 2);
   std::map<std::string, std::string> variables = launch.env;
-  variables.insert({{"PATH", ::getenv("PATH")}, {"TERM", "xterm"}, {"HOME", "/nonexistent"}});
+  // Most tests start daemons without keys.
+  variables.insert({{"PATH", ::getenv("PATH")},
+                    {"TERM", "xterm"},
+                    {"HOME", "/nonexistent"},
+                    {"FF_INSECURE", "1"}});
   std::vector<std::string> settings;
   for (const auto& [name, value] : variables) settings.push_back(name + "=" + value);
   std::vector<char*> argv, env;

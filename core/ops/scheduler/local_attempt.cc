@@ -10,6 +10,7 @@
 #include "ops/scheduler/rank_environment.h"
 #include "ops/scheduler/scheduler_state.h"
 #include "ops/scheduler/untrusted_dir.h"
+#include "platform/base/audit.h"
 #include "platform/base/check.h"
 #include "platform/base/log.h"
 #include "platform/base/text.h"
@@ -195,6 +196,8 @@ Result<void> LocalAttempt::write_launches(const wire::Order& order) {
   if (!may_have_ranks_ && order.life_state() != 0)
     FF_TRY(agent_task_dir().set_life_state(order.life_state()));
   may_have_ranks_ = true;
+  audit("task started", order.owner().name(),
+        {{"task", record_.task}, {"attempt", record_.attempt}, {"uid", order.owner().uid()}});
   for (const uint32_t local : missing) FF_TRY(write_launch(order, local, key));
   return {};
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ops/scheduler/rank_environment.h"
+#include "platform/base/audit.h"
 #include "platform/base/bytes.h"
 #include "platform/base/log.h"
 #include "platform/base/text.h"
@@ -389,7 +390,11 @@ Task<Result<wire::SubmitReply>> SchedulerService::submit(rpc::ServerCall& call,
   }
   if (request.owner().name().empty()) co_return fail(Errc::usage, "a task needs an owner");
   const auto by = call.peer().trusted() ? SubmittedBy::admin : SubmittedBy::user;
+  const uint32_t uid = request.owner().uid();
   FF_CO_TRY(const uint64_t id, state_->submit(std::move(request), by, now()));
+  const auto& peer = call.peer().entity;
+  audit("task submitted", peer ? peer->full_name() : call.peer().address,
+        {{"task", id}, {"uid", uid}});
   publish_changes();
   FF_CO_TRY(co_await wait_persisted());
   wire::SubmitReply reply;

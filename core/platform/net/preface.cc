@@ -40,6 +40,7 @@ std::string transport_names(TransportKinds kinds) {
     if (has(kinds, kind)) text.append(text.empty() ? "" : ", ").append(name);
   };
   add(TransportKind::stream, "TCP");
+  add(TransportKind::plain, "TCP without encryption");
   add(TransportKind::shm, "shared memory");
   add(TransportKind::verbs, "RDMA");
   return text.empty() ? "nothing" : text;
@@ -47,7 +48,7 @@ std::string transport_names(TransportKinds kinds) {
 
 TransportKind best_transport(TransportKinds client, TransportKinds server) {
   for (const TransportKind kind :
-       {TransportKind::shm, TransportKind::verbs, TransportKind::stream}) {
+       {TransportKind::shm, TransportKind::verbs, TransportKind::plain, TransportKind::stream}) {
     if (has(client & server, kind)) return kind;
   }
   return TransportKind::none;

@@ -2,16 +2,17 @@
 // offers all transports that it supports, the server chooses one. Little-endian:
 //
 //   offer  := magic:u32 transports:u16 0:u16 uid:u32
-//   choice := magic:u32 way:u16 0:u16 uid:u32 name:16     way 0: none of them; 8: none without TLS
+//   choice := magic:u32 way:u16 0:u16 uid:u32 name:16     way 0: none of them; 8: none without a
+//   key
 //
 // uid: the effective user id of the sender's process. Ends with keys exchange both inside TLS.
 //
 // shm: the client connects to the abstract Unix socket "ff-" + hex(name), which the server opened
 // for this client under a random name, and closes this connection. On the socket each end checks
 // the user id of the other (SO_PEERCRED), and with keys proves that it knows the secret of the TLS
-// connection (channel_proof.h): whoever took the name instead can neither prove nor relay it. Other
-// transports: the name is zero. verbs: the set-up of queue pairs follows (verbs_setup.h). stream:
-// the frames follow.
+// connection (secure_stream.h): whoever took the name instead can neither prove nor relay it. Other
+// transports: the name is zero. verbs: the set-up of queue pairs follows (verbs_setup.h). stream,
+// plain: the frames follow.
 #pragma once
 
 #include <array>
@@ -31,6 +32,7 @@ enum class TransportKind : uint16_t {
   shm = 2,     // a Unix socket and shared memory
   verbs = 4,   // RDMA
   key = 8,     // a choice only: none without a key, which the client does not have
+  plain = 16,  // this connection without TLS from now on: both ends trust the network
 };
 using TransportKinds = uint16_t;
 constexpr TransportKinds operator|(TransportKind a, TransportKind b) {

@@ -69,6 +69,13 @@ Task<Result<auth::Entity>> verify_entity(TlsStream& stream,
 
 }  // namespace
 
+std::unique_ptr<Stream> SecureStream::take_plain() {
+  FF_CHECK(proof.has_key);
+  auto socket = static_cast<TlsStream&>(*stream).release_socket();
+  stream.reset();
+  return socket;
+}
+
 Task<Result<SecureStream>> connect_secure_stream(std::unique_ptr<SocketStream> socket,
                                                  StreamCredentials credentials,
                                                  TlsServer expected) {

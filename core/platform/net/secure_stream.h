@@ -36,6 +36,9 @@ struct SecureStream {
   PeerProof proof = {};
   // With keys: known to the two ends of this connection only.
   std::optional<auth::Key> secret = {};
+
+  // With keys: the same connection without TLS (TlsStream::release_socket()).
+  std::unique_ptr<Stream> take_plain();
 };
 
 // Errc::refused: an end does not accept the other's key or certificate. Without a time limit.

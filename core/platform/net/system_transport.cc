@@ -202,6 +202,9 @@ Result<TransportKinds> SystemTransport::available_transports(Loop& loop, const A
                                                              const auth::Entity* client) {
   TransportKinds kinds = 0;
   if (options_.mode != NetMode::verbs) kinds |= static_cast<TransportKinds>(TransportKind::stream);
+  if (kinds != 0 && options_.trusted_network && options_.keyring != nullptr) {
+    kinds |= static_cast<TransportKinds>(TransportKind::plain);
+  }
   // Equal addresses: both ends are on this host.
   if (options_.mode == NetMode::automatic && local.host == peer.host) {
     kinds |= static_cast<TransportKinds>(TransportKind::shm);
@@ -300,6 +303,8 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::attempt(Loop& loop, A
   } else if (kind == TransportKind::verbs) {
     FF_CO_TRY(VerbsDevice* const verbs, device(loop));
     made = co_await connect_verbs(*verbs, std::move(secured->stream), peer);
+  } else if (kind == TransportKind::plain) {
+    made = std::make_unique<Connection>(loop, secured->take_plain(), nullptr);
   } else {
     made = std::make_unique<Connection>(loop, std::move(secured->stream), nullptr);
   }
@@ -347,6 +352,9 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept(Loop& loop, So
   switch (choice.kind) {
     case TransportKind::stream:
       made = std::make_unique<Connection>(loop, std::move(secured.stream), nullptr);
+      break;
+    case TransportKind::plain:
+      made = std::make_unique<Connection>(loop, secured.take_plain(), nullptr);
       break;
     case TransportKind::shm: {
       UnixPeer from{false, offer.uid, secured.secret, peer};

@@ -42,6 +42,9 @@ struct TransportOptions {
   // The keys of this process; null: it has none and trusts every process of this machine. Users get
   // no RDMA (verbs_setup.h).
   std::shared_ptr<auth::Keyring> keyring = nullptr;
+  // TCP connections are encrypted only until both ends have proven their keys, if the peer agrees
+  // (net.security = "trusted-network").
+  bool trusted_network = false;
   // Besides the keys: certificates of both ends.
   std::shared_ptr<const TlsContext> certificates = nullptr;
 };

@@ -96,6 +96,12 @@ Result<void> TlsStream::start(bool as_client) {
   return context_->keyring_ != nullptr ? take_credential() : expect_host(expected_.host);
 }
 
+std::unique_ptr<SocketStream> TlsStream::release_socket() {
+  FF_CHECK(SSL_pending(ssl_) == 0 && record_size_ == 0);
+  closed_ = true;  // without a close_notify
+  return std::move(socket_);
+}
+
 Result<void> TlsStream::take_credential() {
   credential_ = context_->keyring_->credential(expected_.service);
   if (credential_) return {};

@@ -95,6 +95,9 @@ class TlsStream final : public Stream {
   std::string local() const override { return socket_->local(); }
   // Server: the client that has proven its key. Empty with certificates.
   const std::optional<auth::Entity>& client() const { return client_; }
+  // The socket below, at a moment at which both ends have read everything that the other has
+  // written: what follows goes over it in plain. The stream is of no use afterwards.
+  std::unique_ptr<SocketStream> release_socket();
   // A key that only the two ends of this connection know (RFC 8446, 7.5); different for each label.
   auth::Key export_key(std::string_view label) const;
 

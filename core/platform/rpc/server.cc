@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "platform/base/audit.h"
 #include "platform/base/clock.h"
 #include "platform/base/log.h"
 #include "platform/base/wait.h"
@@ -37,6 +38,7 @@ Server::Server(Loop& loop, net::Transport& transport, const Router& router, Metr
       methods_(router, metrics),
       self_(std::move(self)),
       limits_(limits),
+      shares_(loop, metrics, "calls"),
       accept_gate_(loop),
       connection_gate_(loop) {}
 
@@ -106,6 +108,8 @@ void Server::log_refused(const net::IncomingConnection& arrival, const Error& er
       .counter("ff_rpc_refused_total", "Connections refused, by cause",
                {{"code", std::string(errc_name(error.code))}})
       .add();
+  audit("refused", arrival.source().empty() ? arrival.peer() : arrival.source(),
+        {{"peer", arrival.peer()}, {"error", error.message}});
   RefusalLog& log = refusal_logs_[error.code];
   if (loop_.now_ns() < log.next_ns) {
     log.silent++;
@@ -151,8 +155,9 @@ Task<Result<std::unique_ptr<ServerConnection>>> Server::open_connection(
   if (!peer->client.id.empty()) {
     FF_CO_TRY(co_await close_older_connections(*peer));
   }
-  auto served = std::make_unique<ServerConnection>(
-      std::move(connection), std::move(*peer), methods_, limits_.connection, transport_.keyring());
+  auto served =
+      std::make_unique<ServerConnection>(std::move(connection), std::move(*peer), methods_,
+                                         limits_.connection, transport_.keyring(), &shares_);
   if (const std::string& id = served->peer().client.id; !id.empty()) {
     by_client_[id] = served.get();
   }
@@ -177,6 +182,13 @@ Task<Result<void>> Server::close_older_connections(Peer peer) {
 Task<void> Server::run_connection(ServerConnection& connection) {
   const auto& entity = connection.peer().entity;
   const std::string name = entity ? entity->full_name() : std::string();
+  if (entity) {
+    audit("login", name,
+          {{"address", connection.peer().address},
+           {"serial", entity->serial},
+           {"generation", entity->generation},
+           {"program", connection.peer().name}});
+  }
   open_connections_.insert(&connection);
   by_entity_[name]++;
   if (closing_) connection.drain();

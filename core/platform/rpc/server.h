@@ -45,6 +45,8 @@ class Server {
   Task<void> close(int64_t drain_ns);
 
   size_t connections() const { return connections_; }
+  // Calls of users that wait for their turn.
+  const EntityShares& shares() const { return shares_; }
 
  private:
   Task<void> accept(net::Listener& listener);
@@ -80,6 +82,7 @@ class Server {
     uint64_t silent = 0;
   };
   std::map<Errc, RefusalLog> refusal_logs_;
+  EntityShares shares_;
   bool closing_ = false;
   std::vector<std::unique_ptr<net::Listener>> listeners_;
   std::set<ServerConnection*> open_connections_;

@@ -4,17 +4,21 @@
 #include <fmt/format.h>
 
 #include "platform/auth/revocations.h"
+#include "platform/base/audit.h"
 #include "platform/base/clock.h"
 #include "platform/rpc/error_wire.h"
 #include "platform/rpc/grant_scheduler.h"
 
 namespace ff::rpc {
 
-ServerCall::ServerCall(ServerConnection& connection, const net::FrameHeader& head)
+ServerCall::ServerCall(ServerConnection& connection, const net::FrameHeader& head,
+                       int64_t longest_ns)
     : connection_(connection),
       number_(head.call),
       began_ns_(loop().now_ns()),
-      deadline_ns_(head.deadline_ms == 0 ? INT64_MAX : began_ns_ + head.deadline_ms * kMillisecond),
+      deadline_ns_(began_ns_ + (head.deadline_ms == 0
+                                    ? longest_ns
+                                    : std::min(longest_ns, head.deadline_ms * kMillisecond))),
       granted_((head.flags & net::kFlagGranted) != 0),
       grant_(loop()),
       scope_(loop(), &connection.call_gate_.cancellation(), deadline_ns_,
@@ -40,7 +44,11 @@ Task<Result<void>> ServerCall::push(net::RemoteBuffer sink, uint64_t offset, Byt
 }
 
 Task<Result<void>> ServerCall::pull(net::RemoteBuffer source, uint64_t offset, ByteSpan into) {
-  co_return co_await connection_.connection().pull(source, offset, into);
+  const int64_t enough_ns = kPullNs + static_cast<int64_t>(into.size() / kMiB) * kSecond;
+  auto pulling = connection_.connection().pull(source, offset, into);
+  co_return co_await with_deadline(loop(), loop().now_ns() + enough_ns,
+                                   "the client does not send the data of its call",
+                                   std::move(pulling));
 }
 
 std::optional<ByteSpan> ServerCall::mapped_memory(const net::RemoteBuffer& buffer) {
@@ -87,11 +95,12 @@ void ServerMethods::record(Entry& entry, const Result<std::string>& result, int6
 
 ServerConnection::ServerConnection(std::unique_ptr<net::Connection> connection, Peer peer,
                                    ServerMethods& methods, ServerConnectionLimits limits,
-                                   const auth::Keyring* keyring)
+                                   const auth::Keyring* keyring, EntityShares* shares)
     : RpcConnection(std::move(connection), std::move(peer), methods.metrics()),
       methods_(methods),
       limits_(limits),
       keyring_(keyring),
+      shares_(shares),
       disconnected_(loop()),
       call_gate_(loop()) {
   start();
@@ -150,7 +159,16 @@ Result<void> ServerConnection::check_access(const Route& route) const {
            entity ? fmt::format("the role '{}'", auth::role_name(entity->role)) : "strangers",
            peer().text(), who);
   error.hint = "Use the key of an operator: ff admin key create admin/NAME.";
+  audit("denied", who, {{"method", route.name}, {"address", peer().address}});
   return error;
+}
+
+// A client that hangs must not hold what its calls hold for ever.
+int64_t ServerConnection::longest_call_ns() const {
+  const auto& entity = peer().entity;
+  const bool client =
+      entity && (entity->role == auth::Role::user || entity->role == auth::Role::mount);
+  return client ? limits_.client_call_ns : limits_.call_ns;
 }
 
 // The key of the peer may have been revoked, or may have expired, since it connected.
@@ -188,7 +206,8 @@ Result<void> ServerConnection::handle_call(net::Frame frame) {
                 message_bytes_));
   } else {
     message_bytes_ += frame.message.size();
-    auto& call = calls_[number] = std::make_unique<ServerCall>(*this, frame.head);
+    auto& call = calls_[number] =
+        std::make_unique<ServerCall>(*this, frame.head, longest_call_ns());
     call_gate_.spawn(serve(*call, method, std::move(frame.message)));
   }
   return {};
@@ -199,8 +218,24 @@ Task<void> ServerConnection::serve(ServerCall& call, ServerMethods::Entry& metho
   const int64_t began_ns = call.began_ns_;
   const uint64_t number = call.number_;
   const size_t bytes = message.size();
-  auto result = co_await method.route->handler(call, std::move(message))
-                    .with_cancellation(call.scope_.cancellation());
+  Result<Semaphore::Permit> turn = Semaphore::Permit();
+  if (const auto& entity = peer().entity; shares_ && entity && entity->role == auth::Role::user) {
+    turn = co_await shares_->acquire(entity->full_name(), limits_.user_calls_running, 1)
+               .with_cancellation(call.scope_.cancellation());
+  }
+  Result<std::string> result = std::string();
+  if (!turn) result = std::move(turn).error();
+  if (turn)
+    result = co_await method.route->handler(call, std::move(message))
+                 .with_cancellation(call.scope_.cancellation());
+  // What only operators may do, and did; managers call one another all the time.
+  if (const auto& entity = peer().entity;
+      entity && entity->role == auth::Role::admin && method.route->roles == auth::kOperators) {
+    audit("operator", entity->full_name(),
+          {{"method", method.route->name},
+           {"address", peer().address},
+           {"result", result ? "ok" : result.error().message}});
+  }
   calls_.erase(number);
   message_bytes_ -= bytes;
   methods_.record(method, result, loop().now_ns() - began_ns);

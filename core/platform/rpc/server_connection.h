@@ -12,6 +12,7 @@
 #include "platform/auth/keyring.h"
 #include "platform/base/metrics.h"
 #include "platform/rpc/call_counters.h"
+#include "platform/rpc/call_shares.h"
 #include "platform/rpc/rpc_connection.h"
 
 namespace ff::rpc {
@@ -21,18 +22,18 @@ class ServerConnection;
 // The context of a call, passed to its handler.
 class ServerCall {
  public:
-  ServerCall(ServerConnection& connection, const net::FrameHeader& head);
+  ServerCall(ServerConnection& connection, const net::FrameHeader& head, int64_t longest_ns);
 
   Loop& loop() const;
   const Peer& peer() const;
-  // Steady clock; INT64_MAX: none. Handlers pass it on to the calls that they make.
+  // Steady clock. Handlers pass it on to the calls that they make.
   int64_t deadline_ns() const { return deadline_ns_; }
 
   // Writes `from` at `offset` of the caller's sink. Waits for a grant (grant_scheduler.h) if the
   // data is large. Fails after the deadline.
   Task<Result<void>> push(net::RemoteBuffer sink, uint64_t offset, ByteView from);
   // Reads the caller's source into memory of the server, since the client may change its memory at
-  // any time.
+  // any time. Errc::deadline: the client does not send it.
   Task<Result<void>> pull(net::RemoteBuffer source, uint64_t offset, ByteSpan into);
   // See net::Connection::mapped_memory().
   std::optional<ByteSpan> mapped_memory(const net::RemoteBuffer& buffer);
@@ -99,13 +100,23 @@ class ServerMethods {
 struct ServerConnectionLimits {
   uint32_t calls_max = 1024;             // calls in flight; further ones fail with Errc::busy
   size_t message_bytes_max = 64 * kMiB;  // messages of calls in flight
+  // Calls of one user that run at a time, on all connections; the others wait.
+  size_t user_calls_running = 16;
+  // No call runs longer, whatever deadline its client gave. Users and mounts; and all others.
+  int64_t client_call_ns = 120 * kSecond;
+  int64_t call_ns = 24 * 3600 * kSecond;
 };
+
+// A pull fails after this time and a second per MiB: the peer hangs.
+constexpr int64_t kPullNs = 10 * kSecond;
 
 class ServerConnection final : public RpcConnection {
  public:
-  // `keyring`: of this server, null without keys; it must outlive the connection.
+  // `keyring`: of this server, null without keys; `shares`: calls, shared by all connections of the
+  // server, null without limits. Both must outlive the connection.
   ServerConnection(std::unique_ptr<net::Connection> connection, Peer peer, ServerMethods& methods,
-                   ServerConnectionLimits limits, const auth::Keyring* keyring = nullptr);
+                   ServerConnectionLimits limits, const auth::Keyring* keyring = nullptr,
+                   EntityShares* shares = nullptr);
 
   size_t calls() const { return calls_.size(); }
   // Runs until the connection has failed and every call has ended.
@@ -121,6 +132,7 @@ class ServerConnection final : public RpcConnection {
   Result<void> handle_call(net::Frame frame);
   Result<void> check_access(const Route& route) const;
   Result<void> check_key();
+  int64_t longest_call_ns() const;
   void on_goaway() override {}
   void on_disconnect(const Error& error) override;
   Task<void> serve(ServerCall& call, ServerMethods::Entry& method, std::string message);
@@ -129,6 +141,7 @@ class ServerConnection final : public RpcConnection {
   ServerMethods& methods_;
   const ServerConnectionLimits limits_;
   const auth::Keyring* const keyring_;
+  EntityShares* const shares_;
   uint64_t checked_version_ = 0;  // of the revocations that check_key() has seen
   int64_t check_again_ns_ = 0;    // when the key of the peer may have expired
   bool draining_ = false;

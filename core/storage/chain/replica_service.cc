@@ -17,6 +17,11 @@ namespace {
 // Limit for the data of client calls in progress; it also bounds what targets forward to each
 // other.
 constexpr uint64_t kMemory = 256 * kMiB;
+// The rest is for other storage nodes: chains go on whatever clients do.
+constexpr uint64_t kClientMemory = kMemory / 4 * 3;
+// Of one client: a hanging one must not stop the others.
+constexpr uint64_t kMountMemory = kMemory / 4;
+constexpr uint64_t kUserMemory = kMemory / 8;
 constexpr int kItemsMax = 1024;  // per read call
 
 Result<void> check_size(uint64_t bytes) {
@@ -62,7 +67,10 @@ constexpr auth::Roles kChunkClients = {auth::Role::storage, auth::Role::admin, a
 }  // namespace
 
 ReplicaService::ReplicaService(rpc::Router& router, ReplicaContext& context)
-    : context_(context), memory_(context.loop, kMemory) {
+    : context_(context),
+      memory_(context.loop, kMemory),
+      client_memory_(context.loop, kClientMemory),
+      memory_shares_(context.loop, context.metrics, "memory") {
   rpc::add_method(router, kWrite, *this, &ReplicaService::write, kChunkClients);
   rpc::add_method(router, kForward, *this, &ReplicaService::forward, kNodes);
   rpc::add_method(router, kRead, *this, &ReplicaService::read, kChunkClients);
@@ -130,8 +138,17 @@ Result<void> ReplicaService::check_access(const rpc::ServerCall& call,
                           context_.loop.clock().wall_ns());
 }
 
-Task<Result<Semaphore::Permit>> ReplicaService::reserve_memory(uint64_t bytes) {
-  return memory_.acquire(std::min(bytes, kMemory));
+Task<Result<ReplicaService::Memory>> ReplicaService::reserve_memory(const rpc::ServerCall& call,
+                                                                    uint64_t bytes) {
+  Memory memory;
+  const auto& entity = call.peer().entity;
+  if (entity && (entity->role == auth::Role::mount || entity->role == auth::Role::user)) {
+    const uint64_t share = entity->role == auth::Role::mount ? kMountMemory : kUserMemory;
+    FF_CO_TRY(memory.own, co_await memory_shares_.acquire(entity->full_name(), share, bytes));
+    FF_CO_TRY(memory.clients, co_await client_memory_.acquire(std::min(bytes, kClientMemory)));
+  }
+  FF_CO_TRY(memory.all, co_await memory_.acquire(std::min(bytes, kMemory)));
+  co_return memory;
 }
 
 Task<Result<wire::WriteReply>> ReplicaService::write(rpc::ServerCall& call,
@@ -144,7 +161,7 @@ Task<Result<wire::WriteReply>> ReplicaService::write(rpc::ServerCall& call,
   // A punch_hole needs memory for its zeros.
   const bool clears = update.type == chunk::UpdateType::punch_hole;
   const uint64_t zeros = clears ? std::min(update.length, chunk::kChunkMax) : 0;
-  FF_CO_TRY(const auto memory, co_await reserve_memory(bytes + zeros));
+  FF_CO_TRY(const auto memory, co_await reserve_memory(call, bytes + zeros));
   FF_CO_TRY(const UpdateOutcome done,
             co_await replica->write(request.place().chain_version(), update, bytes,
                                     puller(call, request.data(), request.data_crc())));
@@ -205,7 +222,7 @@ Task<Result<wire::ReadDone>> ReplicaService::read_item(rpc::ServerCall& call, Re
     if (read) co_return done_of(*read);
     if (read.error().code != Errc::unsupported) co_return read.error();
   }
-  FF_CO_TRY(const auto memory, co_await reserve_memory(sink.size));
+  FF_CO_TRY(const auto memory, co_await reserve_memory(call, sink.size));
   const BufferPool::Buffer bytes = context_.buffers.allocate(sink.size);
   FF_CO_TRY(const chunk::ReadResult read,
             co_await replica.read(version, id, item.offset(), bytes.span(), false));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "platform/rpc/call_shares.h"
 #include "platform/rpc/server_connection.h"
 #include "storage/chain/replica.h"
 
@@ -33,7 +34,11 @@ class ReplicaService {
   Result<ReplicaRef> find_replica(const wire::Place& place);
   Result<void> check_access(const rpc::ServerCall& call, const std::string& capability,
                             uint64_t inode, uint32_t right) const;
-  Task<Result<Semaphore::Permit>> reserve_memory(uint64_t bytes);
+  // Memory for data in flight: of all, of all clients, and of this one.
+  struct Memory {
+    Semaphore::Permit own, clients, all;
+  };
+  Task<Result<Memory>> reserve_memory(const rpc::ServerCall& call, uint64_t bytes);
   Task<Result<wire::WriteReply>> write(rpc::ServerCall& call, wire::WriteRequest request);
   Task<Result<wire::WriteReply>> forward(rpc::ServerCall& call, wire::ForwardRequest request);
   Task<Result<wire::ReadReply>> read(rpc::ServerCall& call, wire::ReadRequest request);
@@ -57,6 +62,8 @@ class ReplicaService {
   ReplicaContext& context_;
   std::map<cluster::TargetId, ReplicaRef> replicas_;
   Semaphore memory_;
+  Semaphore client_memory_;
+  rpc::EntityShares memory_shares_;
 };
 
 }  // namespace ff::chain

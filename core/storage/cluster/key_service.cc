@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "platform/base/audit.h"
 #include "platform/base/log.h"
 #include "platform/base/text.h"
 #include "platform/base/wait.h"
@@ -106,6 +107,7 @@ Task<Result<wire::CreateKeyReply>> KeyService::create(rpc::ServerCall& call,
   IssuedKey wanted{.entity = std::move(entity), .by = peer ? peer->full_name() : std::string()};
   FF_CO_TRY(const IssuedKey made, co_await store_.create(std::move(wanted)));
   log_info("made a key", {{"key", auth::format_identity(made.entity)}, {"by", made.by}});
+  audit("key created", made.by, {{"key", auth::format_identity(made.entity)}});
   wire::CreateKeyReply reply;
   reply.set_text(auth::make_key_text(*keyring_->root(), made.entity));
   *reply.mutable_issued() = to_wire(made);
@@ -115,9 +117,11 @@ Task<Result<wire::CreateKeyReply>> KeyService::create(rpc::ServerCall& call,
 Task<Result<wire::KeysReply>> KeyService::revoke(rpc::ServerCall& call,
                                                  wire::RevokeKeyRequest request) {
   FF_CO_TRY(has_keys());
-  auth::Service name;
   FF_CO_TRY(const KeyRecords records, co_await store_.revoke(request.entity()));
   apply(records);
+  const auto& peer = call.peer().entity;
+  audit("keys revoked", peer ? peer->full_name() : call.peer().address,
+        {{"key", request.entity()}});
   log_info("revoked keys", {{"entity", printable(request.entity())}, {"by", call.peer().text()}});
   wire::KeysReply reply;
   *reply.mutable_records() = to_wire(records);
@@ -128,6 +132,9 @@ Task<Result<wire::KeysReply>> KeyService::rotate(rpc::ServerCall& call, wire::Ro
   FF_CO_TRY(has_keys());
   FF_CO_TRY(const KeyRecords records, co_await store_.rotate());
   apply(records);
+  const auto& peer = call.peer().entity;
+  audit("keys rotated", peer ? peer->full_name() : call.peer().address,
+        {{"generation", records.revocations.generation}});
   log_info("began a generation of keys",
            {{"generation", records.revocations.generation}, {"by", call.peer().text()}});
   wire::KeysReply reply;

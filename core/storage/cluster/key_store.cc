@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "platform/auth/keyring.h"
 #include "storage/cluster/cluster.pb.h"
 #include "storage/cluster/wire.h"
 
@@ -37,7 +38,15 @@ Result<void> put_records(kv::Txn& txn, KeyRecords& records) {
   return {};
 }
 
+// Users prove themselves to storage nodes with tickets, and metadata servers know the valid tokens:
+// a revoked token is remembered as long as its tickets are valid.
+constexpr uint64_t kUserMicroseconds = uint64_t{2} * auth::kTicketSeconds * 1'000'000;
+
 void revoke_in(KeyRecords& records, const std::string& entity, int64_t now_us) {
+  const auto now = static_cast<uint64_t>(now_us);
+  std::erase_if(records.revocations.serials, [now](const auto& one) {
+    return one.first.starts_with("user/") && one.second + kUserMicroseconds < now;
+  });
   uint64_t& serial = records.revocations.serials[entity];
   serial = std::max(serial, static_cast<uint64_t>(now_us));
   for (const IssuedKey& key : records.issued) {

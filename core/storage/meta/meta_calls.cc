@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "platform/auth/keyring.h"
+#include "platform/base/audit.h"
 #include "storage/chain/capability.h"
 #include "storage/meta/meta_service_effective_caller.h"
 
@@ -399,11 +400,15 @@ Task<Result<wire::UserReply>> MetaService::set_user(rpc::ServerCall&,
   co_return reply;
 }
 
-Task<Result<wire::UserReply>> MetaService::token(rpc::ServerCall&, wire::TokenRequest request) {
+Task<Result<wire::UserReply>> MetaService::token(rpc::ServerCall& call,
+                                                 wire::TokenRequest request) {
+  const auto& peer = call.peer().entity;
+  const std::string by = peer ? peer->full_name() : call.peer().address;
   FF_CO_TRY(ready());
   wire::UserReply reply;
   if (request.revoke()) {
     FF_CO_TRY(co_await users_.remove(request.uid()));
+    audit("user removed", by, {{"uid", request.uid()}});
     co_return reply;
   }
   if (!options_.key) {
@@ -412,13 +417,13 @@ Task<Result<wire::UserReply>> MetaService::token(rpc::ServerCall&, wire::TokenRe
     co_return error;
   }
   FF_CO_TRY(const UserAccount user, co_await users_.add_token(request.uid()));
+  audit("token created", by, {{"uid", user.uid}, {"serial", user.serials.back()}});
   to_wire(user, *reply.mutable_user());
   auth::Entity entity{.role = auth::Role::user,
-                      .name = user.name,
+                      .name = entity_name(user),
                       .serial = user.serials.back(),
+                      .generation = keyring_->revocations()->generation,
                       .uids = {{user.uid, user.uid}}};
-  // Names of accounts are for display, and may be none of an entity.
-  if (!auth::check_entity(entity)) entity.name = std::to_string(user.uid);
   std::string text = auth::make_key_text(*options_.key, entity);
   text.pop_back();  // whoever prints it adds the newline
   reply.set_token(std::move(text));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "platform/base/text.h"
+#include "storage/cluster/key_store.h"
 #include "storage/meta/records.h"
 
 namespace ff::meta {
@@ -30,10 +31,14 @@ Error no_user(uint32_t uid) {
 
 }  // namespace
 
+std::string entity_name(const UserAccount& user) {
+  const auth::Entity entity{
+      .role = auth::Role::user, .name = user.name, .uids = {{user.uid, user.uid}}};
+  return auth::check_entity(entity) ? user.name : std::to_string(user.uid);
+}
+
 // A removed user leaves a record without a name, which keeps the last serial.
-Task<Result<UserAccount>> UserStore::change(uint32_t uid,
-                                            std::function<Result<void>(wire::User&)> how,
-                                            bool create) {
+Task<Result<UserAccount>> UserStore::change(uint32_t uid, Change how, bool create, bool removes) {
   UserAccount user;
   kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
     const std::string key = keys::of(keys::kUser, uid);
@@ -41,6 +46,11 @@ Task<Result<UserAccount>> UserStore::change(uint32_t uid,
     if ((!record || record->name().empty()) && !create) co_return no_user(uid);
     if (!record) record.emplace();
     record->set_uid(uid);
+    for (int i = 0; removes && i < record->token_names_size(); i++) {
+      const auth::Entity entity{.role = auth::Role::user, .name = record->token_names(i)};
+      FF_CO_TRY(
+          co_await cluster::revoke_keys(txn, entity.full_name(), clock_.wall_ns() / kMicrosecond));
+    }
     FF_CO_TRY(how(*record));
     txn.put(key, record->SerializeAsString());
     user = from_record(*record);
@@ -71,13 +81,18 @@ Task<Result<UserAccount>> UserStore::set(UserAccount user) {
 }
 
 Task<Result<UserAccount>> UserStore::add_token(uint32_t uid) {
-  std::function<Result<void>(wire::User&)> how = [](wire::User& record) -> Result<void> {
+  std::function<Result<void>(wire::User&)> how = [this](wire::User& record) -> Result<void> {
     if (record.serials_size() >= static_cast<int>(kTokensMax)) {
       return fail(Errc::usage, "user {} already has {} tokens", record.uid(),
                   record.serials_size());
     }
-    record.set_next_serial(record.next_serial() + 1);
+    const auto now_us = static_cast<uint64_t>(clock_.wall_ns() / kMicrosecond);
+    record.set_next_serial(std::max(record.next_serial() + 1, now_us));
     record.add_serials(record.next_serial());
+    const std::string name = entity_name(from_record(record));
+    if (std::ranges::find(record.token_names(), name) == record.token_names().end()) {
+      record.add_token_names(name);
+    }
     return {};
   };
   co_return co_await change(uid, std::move(how), false);
@@ -88,9 +103,10 @@ Task<Result<void>> UserStore::remove(uint32_t uid) {
     record.clear_name();
     record.clear_groups();
     record.clear_serials();
+    record.clear_token_names();
     return {};
   };
-  FF_CO_TRY(co_await change(uid, std::move(how), false));
+  FF_CO_TRY(co_await change(uid, std::move(how), false, true));
   co_return Result<void>();
 }
 

@@ -26,6 +26,10 @@ struct UserAccount {
   std::vector<uint64_t> serials = {};  // of the valid tokens
 };
 
+// The name of the user's entity (auth/entity.h): that of the account, or its number if names of
+// entities cannot be like it.
+std::string entity_name(const UserAccount& user);
+
 class UserStore {
  public:
   // Both outlive it.
@@ -35,7 +39,8 @@ class UserStore {
   Task<Result<UserAccount>> set(UserAccount user);
   // Issues a token; its serial is the last one of the result. Errc::not_found, usage (too many).
   Task<Result<UserAccount>> add_token(uint32_t uid);
-  // Removes the user and revokes all tokens; other servers follow within kUserCacheNs.
+  // Removes the user and revokes all tokens: other metadata servers follow within kUserCacheNs,
+  // storage nodes with the revocations of keys (cluster/key_store.h).
   Task<Result<void>> remove(uint32_t uid);
   Task<Result<std::vector<UserAccount>>> list();
 
@@ -47,8 +52,8 @@ class UserStore {
     UserAccount user;
     int64_t since_ns = 0;
   };
-  Task<Result<UserAccount>> change(uint32_t uid, std::function<Result<void>(wire::User&)> how,
-                                   bool create);
+  using Change = std::function<Result<void>(wire::User&)>;
+  Task<Result<UserAccount>> change(uint32_t uid, Change how, bool create, bool removes = false);
 
   kv::Engine& engine_;
   Clock& clock_;
