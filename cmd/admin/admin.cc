@@ -107,6 +107,7 @@ Json status_json(const StatusReply& status, const cluster::Routing& routing,
     one["silent_s"] = node.heard() ? Json(static_cast<double>(node.silent_ms()) / 1e3) : Json();
     one["restarts"] = node.restarts();
     one["process_s"] = node.heard() ? Json(static_cast<double>(node.process_ms()) / 1e3) : Json();
+    one["held_back"] = node.held_back().empty() ? Json() : Json(node.held_back());
     one["trouble"] = Json::array();
     for (const auto& disk : node.disks()) {
       if (disk.trouble().empty()) continue;
@@ -220,6 +221,10 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
                node.id(), name,
                node.restarts() == 1 ? "once" : fmt::format("{} times", node.restarts()),
                format_duration(static_cast<int64_t>(node.process_ms()) * kMillisecond));
+    }
+    if (!node.held_back().empty()) {
+      out.line(Color::yellow, "  node {} ({}) holds back {}, whose calls fill its share of memory",
+               node.id(), name, printable(node.held_back()));
     }
     for (const auto& disk : node.disks()) {
       if (disk.trouble().empty()) continue;

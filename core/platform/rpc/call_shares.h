@@ -33,11 +33,14 @@ class EntityShares {
                  {{"what", what_}, {"entity", entity}})
         .add();
     last_held_back_ = std::move(entity);
+    last_ns_ = loop_.now_ns();
     co_return co_await semaphore->acquire(taken);
   }
-  // The last entity that had to wait, for status pages; empty: none did.
-  const std::string& last_held_back() const { return last_held_back_; }
-  uint64_t held_back() const { return held_back_; }
+  // The entity that had to wait last, if that was within this time; else empty.
+  std::string held_back(int64_t within_ns) const {
+    return held_back_ > 0 && loop_.now_ns() - last_ns_ < within_ns ? last_held_back_
+                                                                   : std::string();
+  }
 
  private:
   Loop& loop_;
@@ -45,6 +48,7 @@ class EntityShares {
   const std::string what_;
   std::map<std::string, std::unique_ptr<Semaphore>> shares_;  // kept: entities are few
   std::string last_held_back_;
+  int64_t last_ns_ = 0;
   uint64_t held_back_ = 0;
 };
 

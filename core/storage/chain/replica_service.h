@@ -26,6 +26,8 @@ class ReplicaService {
   Replica* find(cluster::TargetId id);
   // Call when routing, lease or usable targets have changed.
   void on_routing_change();
+  // A client that has just had to wait because it holds its whole share of memory; empty: none.
+  std::string held_back() const { return memory_shares_.held_back(10 * kSecond); }
   // Call at shutdown, when no RPC is running.
   Task<void> close();
 

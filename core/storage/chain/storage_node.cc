@@ -54,7 +54,9 @@ StorageNode::Runtime::Runtime(StorageNode& node, cluster::NodeInfo self, cluster
           [this] { heartbeats.request_heartbeat(); },
           [&node](cluster::TargetId id, const Error& error) { node.on_target_failed(id, error); },
           node.context_.transport.keyring()},
-      replicas(node.router_, context) {}
+      replicas(node.router_, context) {
+  heartbeats.report_held_back([this] { return replicas.held_back(); });
+}
 
 StorageNode::StorageNode(rpc::ClientContext& context, io::Disk& disk, rpc::Router& router,
                          const std::vector<net::Address>& managers, StorageOptions options)

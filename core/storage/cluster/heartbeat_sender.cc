@@ -90,6 +90,7 @@ Task<Result<void>> HeartbeatSender::send_heartbeat() {
   const int64_t sent_ns = loop_.now_ns();
   wire::HeartbeatRequest request = to_wire(beat);
   if (keyring_ != nullptr) request.set_revocations_version(keyring_->revocations_version());
+  if (held_back_) request.set_held_back(held_back_());
   FF_CO_TRY(const wire::HeartbeatReply reply,
             co_await managers_.call(kHeartbeat, std::move(request), kHeartbeatAttemptNs,
                                     sent_ns + kHeartbeatTimeoutNs, false));

@@ -19,6 +19,10 @@ class HeartbeatSender {
   HeartbeatSender(rpc::ClientContext& context, const std::vector<net::Address>& managers,
                   Member& member, std::function<void()> routing_changed);
 
+  // What the node reports about clients that it holds back (HeartbeatRequest::held_back).
+  void report_held_back(std::function<std::string()> held_back) {
+    held_back_ = std::move(held_back);
+  }
   // Runs until cancelled. Call once.
   Task<void> run();
   // Sends a heartbeat soon because the member has something to report.
@@ -37,6 +41,7 @@ class HeartbeatSender {
   ManagerClient managers_;
   Member& member_;
   const std::function<void()> routing_changed_;
+  std::function<std::string()> held_back_;
   Event heartbeat_requested_;
   std::optional<Error> last_error_;
 };

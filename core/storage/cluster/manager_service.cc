@@ -267,6 +267,7 @@ Task<Result<wire::HeartbeatReply>> ManagerService::heartbeat(rpc::ServerCall& ca
   if (!term->manager) co_return no_cluster();
   const NodeId node = beat.node.id;
   beat.node.identity.clear();
+  held_back_[node] = request.held_back().substr(0, auth::kIdentityMax);
   if (const auto& daemon = call.peer().entity; daemon && daemon->role == auth::Role::storage) {
     const NodeInfo* const known = term->manager->routing().node(node);
     if (known != nullptr) {
@@ -491,6 +492,10 @@ Task<Result<wire::StatusReply>> ManagerService::status(rpc::ServerCall&, wire::S
     co_return reply;
   }
   reply = term_->status(loop_.now_ns());
+  for (wire::NodeStatus& node : *reply.mutable_nodes()) {
+    const auto found = held_back_.find(node.id());
+    if (node.alive() && found != held_back_.end()) node.set_held_back(found->second);
+  }
   reply.set_keep_lost_ms(static_cast<uint64_t>(options_.lost_retention_ns / kMillisecond));
   co_return reply;
 }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -100,6 +101,7 @@ class ManagerService {
   LeaderLease last_lease_;   // last read while standing by
   std::string store_error_;  // why the lease cannot be acquired or kept; empty: no error
   LeaderTermRef term_;       // null while not primary
+  std::map<NodeId, std::string> held_back_;  // clients, by the node that said so last
   Gate gate_;
 };
 
