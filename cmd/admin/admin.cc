@@ -4,6 +4,7 @@
 #include <set>
 
 #include "platform/base/clock.h"
+#include "platform/base/text.h"
 #include "platform/base/units.h"
 #include "platform/io/system_disk.h"
 #include "storage/cluster/disk_utilization.h"

@@ -267,7 +267,6 @@ Task<Result<wire::HeartbeatReply>> ManagerService::heartbeat(rpc::ServerCall& ca
   if (!term->manager) co_return no_cluster();
   const NodeId node = beat.node.id;
   beat.node.identity.clear();
-  held_back_[node] = request.held_back().substr(0, auth::kIdentityMax);
   if (const auto& daemon = call.peer().entity; daemon && daemon->role == auth::Role::storage) {
     const NodeInfo* const known = term->manager->routing().node(node);
     if (known != nullptr) {
@@ -282,6 +281,7 @@ Task<Result<wire::HeartbeatReply>> ManagerService::heartbeat(rpc::ServerCall& ca
     co_return reply;
   }
   if (!answer) co_return std::move(answer).error();
+  held_back_[node] = request.held_back().substr(0, auth::kIdentityMax);
   if (term->manager->take_changed()) term->changed.set();
   reply = to_wire(*answer);
   if (options_.keyring != nullptr &&
