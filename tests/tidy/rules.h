@@ -86,7 +86,8 @@ inline const std::map<std::string, std::string>& direct_open_allowed() {
 
 // Folders of tests/ that mirror no folder of core/.
 inline const std::set<std::string>& own_test_folders() {
-  static const std::set<std::string> all = {"e2e", "tidy", "fuzz", "bench", "spec", "rdma"};
+  static const std::set<std::string> all = {"attack", "e2e",  "tidy", "fuzz",
+                                            "bench",  "spec", "rdma"};
   return all;
 }
 
