@@ -65,6 +65,12 @@ std::optional<Credential> Keyring::credential(const Service& service) const {
   return std::nullopt;
 }
 
+int64_t Keyring::credential_end_s(const Service& service) const {
+  const std::lock_guard lock(mutex_);
+  const auto ticket = tickets_.find(service);
+  return ticket == tickets_.end() ? self_.expires_s : ticket->second.expires_s;
+}
+
 void Keyring::add(const Service& service, Credential credential) {
   const std::lock_guard lock(mutex_);
   credentials_[service] = std::move(credential);

@@ -60,6 +60,8 @@ class Keyring {
 
   // The client's side: empty if there is no key for the service.
   std::optional<Credential> credential(const Service& service) const;
+  // When that credential ends, in seconds since 1970; 0: never, or there is none.
+  int64_t credential_end_s(const Service& service) const;
   // Replaces the credential for the service.
   void add(const Service& service, Credential credential);
   // Whether the client needs a (new) ticket for this storage node or agent. A holder of the root

@@ -7,6 +7,14 @@
 
 namespace ff::rpc {
 
+namespace {
+
+// How long before the end of its ticket a client makes a new connection with a newer ticket: if no
+// call is in flight, and otherwise.
+constexpr int64_t kRenewIdleSeconds = 600, kRenewSeconds = 120;
+
+}  // namespace
+
 std::shared_ptr<ClientInstance> new_client_instance(Rng& rng) {
   return std::make_shared<ClientInstance>(
       ClientInstance{.id = new_client_id(rng), .connection = 0});
@@ -37,7 +45,7 @@ Task<Result<std::shared_ptr<Channel>>> Client::channel(int64_t deadline_ns) {
     FF_CO_TRY(co_await look);
   }
   const uint64_t before = begun_;
-  while (channel_ == nullptr || !channel_->usable()) {
+  while (channel_ == nullptr || !channel_->usable() || has_newer_credential()) {
     if (ended_ > before && !outcome_) co_return outcome_.error();
     if (!connecting_) {
       connecting_ = true;
@@ -50,6 +58,19 @@ Task<Result<std::shared_ptr<Channel>>> Client::channel(int64_t deadline_ns) {
     FF_CO_TRY(co_await with_deadline(context_.loop, deadline_ns, std::move(what), std::move(end)));
   }
   co_return channel_;
+}
+
+int64_t Client::credential_end_s() const {
+  const auth::Keyring* const keyring = context_.transport.keyring();
+  return keyring == nullptr ? 0 : keyring->credential_end_s(service_);
+}
+
+bool Client::has_newer_credential() const {
+  if (channel_end_s_ == 0) return false;
+  // A new connection ends the calls of the old one, so an idle moment is better.
+  const int64_t before_s = channel_->calls() == 0 ? kRenewIdleSeconds : kRenewSeconds;
+  const int64_t now_s = context_.loop.clock().wall_ns() / kSecond;
+  return now_s >= channel_end_s_ - before_s && credential_end_s() > channel_end_s_;
 }
 
 Task<void> Client::connect() {
@@ -85,6 +106,7 @@ Task<void> Client::connect() {
 
 Task<Result<std::shared_ptr<Channel>>> Client::attempt() {
   const int64_t deadline_ns = context_.loop.now_ns() + kHandshakeNs;
+  channel_end_s_ = credential_end_s();
   auto connecting = context_.transport.connect(context_.loop, address_, service_);
   std::string what = fmt::format("{}: no answer to a connect", address_.text());
   FF_CO_TRY(auto connection, co_await with_deadline(context_.loop, deadline_ns, std::move(what),

@@ -57,6 +57,9 @@ class Client {
   Task<void> close();
 
  private:
+  // Whether the channel was made with a ticket that ends soon, and there is a newer one.
+  bool has_newer_credential() const;
+  int64_t credential_end_s() const;
   Task<void> connect();
   Task<Result<std::shared_ptr<Channel>>> attempt();
 
@@ -65,6 +68,7 @@ class Client {
   const auth::Service service_;
   const std::shared_ptr<ClientInstance> instance_;
   std::shared_ptr<Channel> channel_;
+  int64_t channel_end_s_ = 0;  // when the credential of the channel ends; 0: never
   bool connecting_ = false;
   uint64_t begun_ = 0;    // attempts
   uint64_t ended_ = 0;    // attempts

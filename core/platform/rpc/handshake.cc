@@ -115,7 +115,7 @@ Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32
   }
   // An entity cannot close the connections of another one.
   if (peer.entity && !peer.client.id.empty()) {
-    peer.client.id += "|" + auth::format_identity(*peer.entity);
+    peer.client.id += fmt::format("|{} {}", peer.entity->full_name(), peer.entity->serial);
   }
   wire::Handshake second;
   wire::ServerHello& server = *second.mutable_server_hello();

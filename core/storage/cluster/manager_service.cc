@@ -284,8 +284,9 @@ Task<Result<wire::HeartbeatReply>> ManagerService::heartbeat(rpc::ServerCall& ca
   held_back_[node] = request.held_back().substr(0, auth::kIdentityMax);
   if (term->manager->take_changed()) term->changed.set();
   reply = to_wire(*answer);
-  if (options_.keyring != nullptr &&
-      options_.keyring->revocations_version() != request.revocations_version()) {
+  // Version 0: this process has not read the list yet, and must not take the node's from it.
+  const uint64_t known = options_.keyring ? options_.keyring->revocations_version() : 0;
+  if (known != 0 && known != request.revocations_version()) {
     *reply.mutable_server_keys() = server_keys(*options_.keyring);
   }
   co_return reply;

@@ -68,6 +68,28 @@ TEST(ClientTest, AFailedConnectionTakesNoCalls) {
   EXPECT_TRUE(a.ping().ok());
 }
 
+// The ticket of a client ends while it is connected: it connects again in time, with its newer one.
+TEST(ClientTest, ANewerTicketIsUsedBeforeTheOldOneEnds) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  auth::Keyring& keyring = *a.transport->keyring();
+  const auth::Entity node{.role = auth::Role::storage, .name = "s", .serial = 1};
+  const int64_t now_s = world.loop.clock().wall_ns() / kSecond;
+  const auto give_ticket = [&](int64_t end_s) { keyring.add_ticket(node, {}, end_s); };
+  give_ticket(now_s + 1000);
+  Client client(a.context, {"s", 7000, ""}, auth::Service{auth::Role::storage, "s"});
+  const auto channel = [&] { return run_task(world.loop, client.channel(INT64_MAX)).value(); };
+  const auto first = channel();
+  world.world.run_for(500 * kSecond);
+  EXPECT_EQ(channel(), first) << "there is no newer ticket";
+  give_ticket(now_s + 3000);
+  EXPECT_NE(channel(), first) << "it is idle, and the old ticket ends in 500 s";
+  const auto second = channel();
+  world.world.run_for(600 * kSecond);
+  EXPECT_EQ(channel(), second) << "the new one is valid for long";
+  run_task(world.loop, client.close());
+}
+
 // A server that starts again while the client's loop does something else: its goodbye waits in the
 // socket when the next call is made.
 TEST(ClientTest, AGoodbyeThatHasArrivedIsReadBeforeTheNextCall) {
