@@ -21,6 +21,8 @@ import subprocess
 import sys
 import time
 
+import cluster
+
 BARS = [
     ("write 1 MiB, 2 replicas / raw write", "write", "raw write", 0.35),
     ("read 1 MiB / raw read", "read", "raw read", 0.95),
@@ -44,6 +46,7 @@ class Cluster:
         self.meta = f"127.0.0.1:{free_port()}"
         self.ports = {node: free_port() for node in (1, 2)}
         self.daemons = {}
+        cluster.use_key(folder)
         self.start("meta", "serve-meta", "--dir", f"{folder}/meta", "--listen", self.meta)
         self.run("admin", "init")
         for node in (1, 2):

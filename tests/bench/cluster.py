@@ -11,10 +11,19 @@ NODES = 3
 PATIENCE = 60
 
 
+def use_key(folder):
+    """A root key for the daemons and commands that this process starts."""
+    os.environ["FF_KEY"] = os.path.join(folder, "cluster.key")
+    with open(os.environ["FF_KEY"], "w", encoding="utf-8",
+              opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        print(os.urandom(32).hex(), file=file)
+
+
 class Cluster:
     def __init__(self, ff, folder, replicas=2, targets=4):
         self.ff, self.folder, self.daemons = ff, folder, []
         os.makedirs(folder)
+        use_key(folder)
         self.meta = self.start("serve-meta", "--dir", self.path("meta"))
         self.admin("init")
         for node in range(1, NODES + 1):

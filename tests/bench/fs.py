@@ -21,6 +21,7 @@ import sys
 import time
 
 import chain
+import cluster
 
 NODES = (1, 2, 3)
 BARS = [
@@ -42,6 +43,7 @@ class Cluster(chain.Cluster):
         self.meta = f"127.0.0.1:{chain.free_port()}"
         self.ports = {node: chain.free_port() for node in NODES}
         self.daemons = {}
+        cluster.use_key(folder)
         self.start("meta", "serve-meta", "--dir", f"{folder}/meta", "--listen", self.meta,
                    "--collect-after", "1s")  # fmt: skip
         self.run("admin", "init")
