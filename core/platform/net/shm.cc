@@ -148,7 +148,7 @@ Result<void> ShmBulk::unmap(uint32_t id) {
   }
   reserved_.push_back(addresses);
   reserved_bytes_ += addresses.size();
-  while (reserved_bytes_ > kReservedBytesMax) {
+  while (reserved_bytes_ > reserved_max_) {
     reserved_bytes_ -= reserved_.front().size();
     ::munmap(reserved_.front().data(), reserved_.front().size());
     reserved_.pop_front();

@@ -28,10 +28,20 @@ constexpr uint64_t kRegionBytesMax = 64 * kGiB;
 // Limit of reserved addresses of removed regions: running I/O may still use the addresses.
 constexpr uint64_t kReservedBytesMax = 1024 * kGiB;
 
+// A user may be hostile: all connections of one with shared memory, at most this many, take at most
+// 2 TiB of the 128 TiB of addresses. Further ones use TCP.
+constexpr uint64_t kUserReservedBytesMax = 64 * kGiB;
+constexpr long kUserShmConnections = 16;
+
 class ShmBulk final : public Bulk {
  public:
-  // `own` must outlive it.
-  ShmBulk(Loop& loop, const SharedRegionSet& own) : loop_(loop), own_(own) {}
+  // `own` must outlive it. `user`: what counts the connections of the user who is the peer, and
+  // lives as long as this object; null: the peer is none.
+  ShmBulk(Loop& loop, const SharedRegionSet& own, std::shared_ptr<const void> user = nullptr)
+      : loop_(loop),
+        own_(own),
+        reserved_max_(user == nullptr ? kReservedBytesMax : kUserReservedBytesMax),
+        user_(std::move(user)) {}
   ~ShmBulk() override;
   bool same_host() const override { return true; }
 
@@ -71,6 +81,8 @@ class ShmBulk final : public Bulk {
 
   Loop& loop_;
   const SharedRegionSet& own_;
+  const uint64_t reserved_max_;
+  const std::shared_ptr<const void> user_;
   std::map<uint32_t, std::shared_ptr<const net::SharedRegion>> announced_;
   uint64_t announced_bytes_ = 0;
   uint64_t removals_ = 0;  // SharedRegionSet::removals() at the last check of announced_

@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kPiecesMax = 64;       // of one gathered read or write
 constexpr size_t kDescriptorsMax = 16;  // beside one message
 // Limit of received descriptors whose frames have not been read; a correct peer needs fewer.
-constexpr size_t kDescriptorsHeldMax = 256;
+constexpr size_t kDescriptorsHeldMax = 128;
 constexpr int kBacklog = 1024;
 // Limits of SO_RCVLOWAT: below, wakeups are rare anyway; above, the sender would stall on the
 // receive window.

@@ -227,6 +227,16 @@ TransportKinds SystemTransport::failed_transports(Loop& loop, const Address& to)
   return 0;
 }
 
+std::shared_ptr<const void> SystemTransport::count_shm(const auth::Entity& user) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(shm_connections_, [](const auto& one) { return one.second.expired(); });
+  std::weak_ptr<int>& known = shm_connections_[user.full_name()];
+  if (known.use_count() >= kUserShmConnections) return nullptr;
+  auto counted = known.expired() ? std::make_shared<int>() : known.lock();
+  known = counted;
+  return counted;
+}
+
 void SystemTransport::exclude(Loop& loop, const Address& to, TransportKind kind,
                               const Error& error) {
   log_warning("connecting over another transport",
@@ -256,8 +266,8 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::open_shm(Loop& loop, 
                                      "no proof arrived over the Unix socket in time",
                                      std::move(proving)));
   }
-  co_return std::make_unique<Connection>(loop, std::move(stream),
-                                         std::make_unique<ShmBulk>(loop, regions_));
+  auto bulk = std::make_unique<ShmBulk>(loop, regions_, std::move(peer.user));
+  co_return std::make_unique<Connection>(loop, std::move(stream), std::move(bulk));
 }
 
 Task<Result<std::unique_ptr<Connection>>> SystemTransport::connect(Loop& loop, Address to,
@@ -298,7 +308,7 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::attempt(Loop& loop, A
   Result<std::unique_ptr<Connection>> made(nullptr);
   if (kind == TransportKind::shm) {
     FF_CO_TRY(auto inside, co_await connect_socket(loop, region_address(choice->name)));
-    UnixPeer server{true, choice->uid, secured->secret, peer};
+    UnixPeer server{true, choice->uid, secured->secret, peer, nullptr};
     made = co_await open_shm(loop, std::move(inside), std::move(server));
   } else if (kind == TransportKind::verbs) {
     FF_CO_TRY(VerbsDevice* const verbs, device(loop));
@@ -324,7 +334,12 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept(Loop& loop, So
       co_await with_deadline(loop, deadline_ns, "the peer did not finish the TLS handshake in time",
                              std::move(securing)));
   const auth::Entity* const client = secured.proof.client ? &*secured.proof.client : nullptr;
-  FF_CO_TRY(const TransportKinds mine, available_transports(loop, local, remote, client));
+  FF_CO_TRY(TransportKinds mine, available_transports(loop, local, remote, client));
+  std::shared_ptr<const void> user;
+  if (client != nullptr && client->role == auth::Role::user) {
+    user = count_shm(*client);
+    if (user == nullptr) mine &= ~static_cast<TransportKinds>(TransportKind::shm);
+  }
   auto reading = read_offer(*secured.stream);
   auto offered = co_await with_deadline(
       loop, deadline_ns, "the peer sent no transport offer in time", std::move(reading));
@@ -357,7 +372,7 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept(Loop& loop, So
       made = std::make_unique<Connection>(loop, secured.take_plain(), nullptr);
       break;
     case TransportKind::shm: {
-      UnixPeer from{false, offer.uid, secured.secret, peer};
+      UnixPeer from{false, offer.uid, secured.secret, peer, std::move(user)};
       made = co_await accept_shm(loop, *inside, std::move(from));
       break;
     }

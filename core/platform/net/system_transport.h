@@ -97,6 +97,7 @@ class SystemTransport final : public Transport {
     uint32_t uid = 0;
     std::optional<auth::Key> secret;  // of the TLS connection
     std::string name;                 // for messages
+    std::shared_ptr<const void> user = nullptr;  // ShmBulk
   };
   // Transports that did not work for one address.
   struct FailedTransports {
@@ -109,6 +110,8 @@ class SystemTransport final : public Transport {
   // The transports that this end supports between these addresses, for this client.
   Result<TransportKinds> available_transports(Loop& loop, const Address& local, const Address& peer,
                                               const auth::Entity* client);
+  // One more connection of this user with shared memory; null: it has enough.
+  std::shared_ptr<const void> count_shm(const auth::Entity& user);
   TransportKinds failed_transports(Loop& loop, const Address& to);
   void exclude(Loop& loop, const Address& to, TransportKind kind, const Error& error);
   // The connection on the Unix socket, after both ends have proven who they are.
@@ -122,7 +125,8 @@ class SystemTransport final : public Transport {
   const TransportOptions options_;
   const StreamCredentials credentials_;
   SharedRegionSet regions_;
-  std::mutex mutex_;  // guards the next three
+  std::mutex mutex_;  // guards the next four
+  std::map<std::string, std::weak_ptr<int>> shm_connections_;  // of users: the use count
   std::vector<std::shared_ptr<const SharedRegion>> memory_;
   std::map<Loop*, LoopState> loop_states_;
   std::map<std::string, FailedTransports> failed_;  // by address
