@@ -95,8 +95,8 @@ class SystemTransport final : public Transport {
   struct UnixPeer {
     bool is_server = false;
     uint32_t uid = 0;
-    std::optional<auth::Key> secret;  // of the TLS connection
-    std::string name;                 // for messages
+    std::optional<auth::Key> secret;             // of the TLS connection
+    std::string name;                            // for messages
     std::shared_ptr<const void> user = nullptr;  // ShmBulk
   };
   // Transports that did not work for one address.
@@ -125,7 +125,7 @@ class SystemTransport final : public Transport {
   const TransportOptions options_;
   const StreamCredentials credentials_;
   SharedRegionSet regions_;
-  std::mutex mutex_;  // guards the next four
+  std::mutex mutex_;                                           // guards the next four
   std::map<std::string, std::weak_ptr<int>> shm_connections_;  // of users: the use count
   std::vector<std::shared_ptr<const SharedRegion>> memory_;
   std::map<Loop*, LoopState> loop_states_;
