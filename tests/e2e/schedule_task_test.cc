@@ -301,8 +301,8 @@ TEST_F(Schedule, MistakesAreNamed) {
       {{"resume", "1"}, 5, "task 1 is queued"},
       {{"logs", "1", "--rank", "1"}, 2, "has 1 ranks"},
       {{"logs", "1", "--attempt", "0"}, 2, "--attempt 0"},
-      {{"drain", "n1", "--reason", "x"}, 5, "not for users"},
-      {{"quota"}, 5, "not for users"},
+      {{"drain", "n1", "--reason", "x"}, 5, "is not for the role 'user'"},
+      {{"quota"}, 5, "is not for the role 'user'"},
       {{"lsit"}, 2, "list"},
   };
   for (const Case& one : cases) {
