@@ -201,10 +201,10 @@ TEST(Admin, ATokenIsProvenAndDoesNotDo) {
   EXPECT_EQ(user.exit, 5);
   EXPECT_NE(user.err.find("cluster.status is not for the role 'user': admin at "), std::string::npos)
       << user.err;
-  EXPECT_NE(user.err.find("came as user 1000"), std::string::npos) << user.err;
+  EXPECT_NE(user.err.find("came as user/u1000"), std::string::npos) << user.err;
   const auto by_environment =
       test::run_ff({"admin", "status", "--meta", at}, {{"FF_TOKEN_FILE", dir / "token"}});
-  EXPECT_NE(by_environment.err.find("came as user 1000"), std::string::npos) << by_environment.err;
+  EXPECT_NE(by_environment.err.find("came as user/u1000"), std::string::npos) << by_environment.err;
   const auto foreign = admin(at, {"status", "--token", dir / "foreign"});
   EXPECT_EQ(foreign.exit, 5);
   EXPECT_NE(foreign.err.find("does not accept the key of user/u1000"), std::string::npos)

@@ -38,7 +38,7 @@ TEST(HandshakeTest, AUserIsLetInAndKnown) {
   EXPECT_EQ(reply.error().code, Errc::refused);
   EXPECT_NE(reply.error().message.find("probe.ping is not for the role 'user'"), std::string::npos)
       << reply.error().message;
-  EXPECT_NE(reply.error().message.find("user 1000"), std::string::npos) << reply.error().message;
+  EXPECT_NE(reply.error().message.find("user/u1000"), std::string::npos) << reply.error().message;
   EXPECT_EQ(refused_count(world, "refused"), 0u);
 }
 
