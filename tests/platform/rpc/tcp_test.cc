@@ -287,7 +287,7 @@ TEST_F(TcpTest, AWrongKeyIsRefusedWhileOthersCall) {
     const auto refused = wrong.ping();
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Errc::refused);
-    EXPECT_NE(refused.error().message.find("does not accept the key of admin/test"),
+    EXPECT_NE(refused.error().message.find("does not accept the key of rank/test"),
               std::string::npos)
         << refused.error().message;
   }
