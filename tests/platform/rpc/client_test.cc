@@ -131,7 +131,7 @@ class OlderAttemptTest : public testing::Test {
     world_.net.set_default_link({.delay_min_ns = kOneWayNs, .delay_max_ns = kOneWayNs});
     begin(first_);
     world_.world.run_for(5 * kOneWayNs / 2);  // connected, in the handshake
-    world_.net.block("s", "a");
+    world_.net.block("a", "s");
     world_.world.run_for(5 * kSecond);
     begin(second_);
     world_.world.run_for(kMillisecond);
@@ -154,7 +154,7 @@ class OlderAttemptTest : public testing::Test {
 TEST_F(OlderAttemptTest, DoesNotFailACallThatCameLater) {
   world_.stop_server();
   world_.start_server();
-  world_.net.unblock("s", "a");
+  world_.net.unblock("a", "s");
   world_.world.run_for(10 * kSecond);
   ASSERT_TRUE(first_ && second_);
   EXPECT_EQ(first_->error().code, Errc::unreachable);
@@ -167,7 +167,7 @@ TEST_F(OlderAttemptTest, LaterCallsShareTheNextOneAndItsError) {
   world_.stop_server();
   std::optional<Result<wire::PingReply>> third;
   begin(third);
-  world_.net.unblock("s", "a");
+  world_.net.unblock("a", "s");
   world_.world.run_for(10 * kSecond);
   ASSERT_TRUE(first_ && second_ && third);
   EXPECT_EQ(first_->error().code, Errc::unreachable);
