@@ -46,7 +46,7 @@ licence_of() {
 
 # Words of the link line of ff: -lNAME, -l:FILE, PATH.a; without ff's own libraries.
 linked_words() {
-  awk '/^build ff: / { inside = 1 }
+  awk '/^build ff[ :]/ { inside = 1 }
        inside && $1 == "LINK_LIBRARIES" { for (i = 3; i <= NF; i++) print $i; exit }' \
     "$build/build.ninja" | grep -v '^libff_.*\.a$' | sort -u
 }

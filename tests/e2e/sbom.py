@@ -20,7 +20,7 @@ PACKAGE = ("SPDXID", "name", "versionInfo", "downloadLocation", "licenseDeclared
 def linked(build):
     """The names of the archives that the link line of ff takes, without ff's own."""
     text = pathlib.Path(build, "build.ninja").read_text(encoding="utf-8")
-    line = re.search(r"^build ff: .*?^  LINK_LIBRARIES = (.*?)$", text, re.M | re.S).group(1)
+    line = re.search(r"^build ff[ :].*?^  LINK_LIBRARIES = (.*?)$", text, re.M | re.S).group(1)
     names = set()
     for word in line.split():
         if word.startswith("-l:"):
