@@ -219,8 +219,10 @@ TEST_F(UserTest, DoesNothingWithoutOneThatIsGood) {
     std::string_view words;
   };
   const auto cases = [&](uint32_t right, std::string_view name) {
-    std::string forged = can(right);
-    forged.back() ^= 1;
+    wire::Capability changed;
+    EXPECT_TRUE(changed.ParseFromString(can(right)));
+    changed.mutable_mac()->back() ^= 1;
+    const std::string forged = changed.SerializeAsString();
     return std::vector<Case>{{"", "access to file 1 requires a capability"},
                              {can(right, 2), "the capability is for file 2, not 1"},
                              {can(3 - right), name},
