@@ -7,6 +7,8 @@ namespace ff::auth {
 
 namespace {
 
+constexpr std::string_view kRevoked = "is revoked";
+
 Error no_longer_valid(const Entity& entity, std::string cause) {
   Error error = fail(Errc::refused, "{}", cause);
   error.hint = entity.role == Role::user
@@ -21,8 +23,8 @@ Error no_longer_valid(const Entity& entity, std::string cause) {
 Result<void> check_valid(const Revocations& revocations, const Entity& entity, int64_t now_s) {
   const auto revoked = revocations.serials.find(entity.full_name());
   if (revoked != revocations.serials.end() && entity.serial <= revoked->second) {
-    return no_longer_valid(entity, fmt::format("the key of {} with the serial number {} is revoked",
-                                               entity.full_name(), entity.serial));
+    return no_longer_valid(entity, fmt::format("the key of {} with the serial number {} {}",
+                                               entity.full_name(), entity.serial, kRevoked));
   }
   const bool derived = entity.generation == 0;
   if (!derived && entity.generation + 1 < revocations.generation) {
@@ -36,6 +38,10 @@ Result<void> check_valid(const Revocations& revocations, const Entity& entity, i
                                                now_s - entity.expires_s));
   }
   return {};
+}
+
+bool is_revoked(const Error& error) {
+  return error.code == Errc::refused && error.message.find(kRevoked) != std::string::npos;
 }
 
 }  // namespace ff::auth

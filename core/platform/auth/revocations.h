@@ -23,5 +23,8 @@ struct Revocations {
 // Errc::refused: the key of this entity is not valid any more. The message names the entity and the
 // cause, the hint the next step. `now_s`: seconds since 1970.
 Result<void> check_valid(const Revocations& revocations, const Entity& entity, int64_t now_s);
+// Whether the error says that a key was revoked: it will never be valid again. Decided by the
+// message, because only the message is transmitted.
+bool is_revoked(const Error& error);
 
 }  // namespace ff::auth

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "platform/auth/revocations.h"
 #include "platform/base/gate.h"
 #include "platform/rpc/error_wire.h"
 #include "platform/rpc/method.h"
@@ -21,7 +22,7 @@ class TargetCalls {
 
   // `source`: data that the target reads; the request names it in `data` (a ForwardRequest in its
   // `write`). Errors besides those of the target: unreachable (no connection, for any reason);
-  // deadline; the reason given to cancel_calls().
+  // deadline; refused (the key of this client is revoked); the reason given to cancel_calls().
   template <class Request, class Reply>
   Task<Result<Reply>> call(cluster::ChainId chain, cluster::NodeId node,
                            rpc::Method<Request, Reply> method, Request request, ByteView source,
@@ -90,7 +91,7 @@ class TargetCalls {
       nodes_.report_failure(node, *client);
       // A connection failure says nothing about the outcome of the request.
       Error error = std::move(channel).error();
-      error.code = Errc::unreachable;
+      if (!auth::is_revoked(error)) error.code = Errc::unreachable;
       co_return error;
     }
     rpc::BulkCall bulk(std::move(*channel));
