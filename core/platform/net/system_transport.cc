@@ -395,6 +395,7 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept_shm(Loop& loop
                                                                       SocketListener& listener,
                                                                       UnixPeer peer) {
   const int64_t deadline_ns = loop.now_ns() + kSharedNs;
+  int refused = 0;
   for (;;) {
     auto accepting = listener.accept();
     FF_CO_TRY(auto socket,
@@ -403,7 +404,10 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept_shm(Loop& loop
                                      std::move(accepting)));
     auto made = co_await open_shm(loop, std::move(socket), peer);
     if (made || loop.now_ns() >= deadline_ns) co_return made;
-    log_warning("refused at a Unix socket", {{"error", made.error().message}});
+    // Once: a stranger may come again and again.
+    if (++refused == 1) {
+      log_warning("refused a stranger at a Unix socket", {{"error", made.error().message}});
+    }
   }
 }
 
