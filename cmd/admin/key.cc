@@ -44,8 +44,8 @@ Json key_json(const cluster::IssuedKey& key, const auth::Revocations& revocation
 }
 
 // Creates the new file first, so that no key is made that cannot be stored.
-Result<void> run_create(Session& session, const AdminOptions& admin, const KeyOptions& options,
-                        int64_t timeout_ns) {
+Result<void> run_key_create(Session& session, const AdminOptions& admin, const KeyOptions& options,
+                            int64_t timeout_ns) {
   cluster::wire::CreateKeyRequest request;
   request.set_entity(options.entity);
   request.set_uids(options.uids.value_or(""));
@@ -90,7 +90,7 @@ Result<cluster::KeyRecords> records_of(Result<cluster::wire::KeysReply> reply) {
   return cluster::from_wire(message.records());
 }
 
-Result<void> run_list(Session& session, const AdminOptions& admin, int64_t timeout_ns) {
+Result<void> run_key_list(Session& session, const AdminOptions& admin, int64_t timeout_ns) {
   FF_TRY(const auto calls, AdminClient::open(session, admin, timeout_ns));
   FF_TRY(const auto records,
          records_of(calls->call(cluster::kListKeys, cluster::wire::ListKeysRequest(),
@@ -121,8 +121,8 @@ Result<void> run_list(Session& session, const AdminOptions& admin, int64_t timeo
   return {};
 }
 
-Result<void> run_revoke(Session& session, const AdminOptions& admin, const KeyOptions& options,
-                        int64_t timeout_ns) {
+Result<void> run_key_revoke(Session& session, const AdminOptions& admin, const KeyOptions& options,
+                            int64_t timeout_ns) {
   const size_t slash = options.entity.find('/');
   const auto role = auth::parse_role(std::string_view(options.entity).substr(0, slash));
   if (!role || slash == std::string::npos) {
@@ -139,7 +139,7 @@ Result<void> run_revoke(Session& session, const AdminOptions& admin, const KeyOp
   return {};
 }
 
-Result<void> run_rotate(Session& session, const AdminOptions& admin, int64_t timeout_ns) {
+Result<void> run_key_rotate(Session& session, const AdminOptions& admin, int64_t timeout_ns) {
   FF_TRY(const auto calls, AdminClient::open(session, admin, timeout_ns));
   FF_TRY(const auto records,
          records_of(calls->call(cluster::kRotateKeys, cluster::wire::RotateKeysRequest(),
@@ -178,8 +178,9 @@ void declare_create(Command& key, const AdminOptions& options) {
   create.example("ff admin key create mount/host7 --path /data --read-only",
                  "a machine that reads one directory");
   create.blocking(kAdminTimeoutNs);
-  create.run(
-      [&](Session& session) { return run_create(session, options, made, create.timeout_ns()); });
+  create.run([&](Session& session) {
+    return run_key_create(session, options, made, create.timeout_ns());
+  });
 }
 
 }  // namespace
@@ -199,7 +200,7 @@ void declare_admin_keys(Command& admin, const AdminOptions& options) {
       "are tokens of users ('ff admin user list') and keys that commands derived from the root "
       "key.");
   list.blocking(kAdminTimeoutNs);
-  list.run([&](Session& session) { return run_list(session, options, list.timeout_ns()); });
+  list.run([&](Session& session) { return run_key_list(session, options, list.timeout_ns()); });
 
   Command& revoke = key.sub("revoke", "Revoke the keys of an entity");
   auto& gone = revoke.keep<KeyOptions>();
@@ -209,8 +210,9 @@ void declare_admin_keys(Command& admin, const AdminOptions& options) {
       "valid.");
   revoke.argument("ROLE/NAME", text(gone.entity, "ROLE/NAME"), "Whose keys");
   revoke.blocking(kAdminTimeoutNs);
-  revoke.run(
-      [&](Session& session) { return run_revoke(session, options, gone, revoke.timeout_ns()); });
+  revoke.run([&](Session& session) {
+    return run_key_revoke(session, options, gone, revoke.timeout_ns());
+  });
 
   Command& rotate = key.sub("rotate", "Begin a new generation of keys");
   rotate.about(
@@ -219,7 +221,8 @@ void declare_admin_keys(Command& admin, const AdminOptions& options) {
       "one, without downtime; older ones are refused within 10 s. 'ff admin key list' shows the "
       "generation of each key.");
   rotate.blocking(kAdminTimeoutNs);
-  rotate.run([&](Session& session) { return run_rotate(session, options, rotate.timeout_ns()); });
+  rotate.run(
+      [&](Session& session) { return run_key_rotate(session, options, rotate.timeout_ns()); });
 }
 
 }  // namespace ff::cmd

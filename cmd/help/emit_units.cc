@@ -67,7 +67,7 @@ std::string identity_of(std::string_view user, std::string_view key_file) {
 
 // State of a manager or scheduler: /var/lib/ff/NAME is all that it sees of /var/lib/ff, which other
 // users cannot enter. systemd changes the owner of a directory that root has made.
-std::string state_of(std::string_view name) {
+std::string state_folder(std::string_view name) {
   return fmt::format(
       "Environment=FF_STATE=/var/lib/ff\nStateDirectory=ff/{0}\nStateDirectoryMode=0700\n"
       "ProtectSystem=strict\nProcSubset=pid\nTemporaryFileSystem=/var/lib/ff:ro\n"
@@ -86,7 +86,7 @@ std::string serve_meta(std::string_view program) {
              "# to ff, and add ReadWritePaths=DIR (below /home also ProtectHome=no).\n") +
          "After=etcd.service\n" + std::string(kNeedsUsers) + std::string(kService) +
          fmt::format("ExecStart={} serve-meta\n", program) +
-         identity_of(kManagerUser, "/etc/ff/cluster.key") + state_of("meta") +
+         identity_of(kManagerUser, "/etc/ff/cluster.key") + state_folder("meta") +
          std::string(kRestricted) + std::string(kConfined) + std::string(kInstall);
 }
 
@@ -98,7 +98,7 @@ std::string schedule_serve(std::string_view program) {
              "# in /var/lib/ff/schedule.\n") +
          "After=etcd.service ff-serve-meta.service\n" + std::string(kNeedsUsers) +
          std::string(kService) + fmt::format("ExecStart={} schedule serve\n", program) +
-         identity_of(kManagerUser, "/etc/ff/cluster.key") + state_of("schedule") +
+         identity_of(kManagerUser, "/etc/ff/cluster.key") + state_folder("schedule") +
          std::string(kRestricted) + std::string(kConfined) + std::string(kInstall);
 }
 

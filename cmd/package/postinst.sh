@@ -1,5 +1,6 @@
 #!/bin/sh
-# After ff is unpacked: makes the users of its daemons, compiles its Python package, and lets systemd
+# After ff is unpacked: makes the users of its daemons, compiles its Python package, and lets
+# systemd
 # read the units anew. Daemons that run go on as they are: ff-cluster(7) says how to upgrade a
 # cluster, one node at a time.
 set -e

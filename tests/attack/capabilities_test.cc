@@ -23,7 +23,8 @@ class CapabilitiesAttack : public testing::TestWithParam<const char*> {
     world_.good({"fs", "chmod", "666", "/x"});
   }
   std::unique_ptr<cmd::ClusterAccess> access(const std::string& key, bool is_token) {
-    cmd::ClusterAccess::Options options{.url = {}, .meta = world_.address(), .net = {}, .name = "a"};
+    cmd::ClusterAccess::Options options{
+        .url = {}, .meta = world_.address(), .net = {}, .name = "a"};
     options.net.mode = world_.net();
     (is_token ? options.net.token : options.net.key) = key;
     auto made = cmd::ClusterAccess::open(stop_, local_, options);

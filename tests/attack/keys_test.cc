@@ -1,5 +1,5 @@
-// What the holder of one key can do: what its role allows, below its directory, for its users, until
-// the key is revoked, expires or is of an old generation.
+// What the holder of one key can do: what its role allows, below its directory, for its users,
+// until the key is revoked, expires or is of an old generation.
 #include <gtest/gtest.h>
 
 #include "attack/attack_world.h"
@@ -27,7 +27,8 @@ TEST_P(KeysAttack, AStolenKeyIsGoodForItsRoleAlone) {
   const std::string ann = world_.add_user("ann", 1001);
   for (const Words& words :
        {Words{"admin", "status"}, Words{"admin", "key", "list"},
-        Words{"admin", "key", "create", "admin/eve"}, Words{"admin", "user", "add", "eve", "--uid", "7"},
+        Words{"admin", "key", "create", "admin/eve"},
+        Words{"admin", "user", "add", "eve", "--uid", "7"},
         Words{"admin", "key", "revoke", "storage/s1"}, Words{"admin", "key", "rotate"}}) {
     expect_refused(world_.with_key(mount, words), "is not for the role 'mount'");
     expect_refused(world_.with_key(world_.storage_key(1), words), "is not for the role 'storage'");
@@ -40,19 +41,18 @@ TEST_P(KeysAttack, AStolenKeyIsGoodForItsRoleAlone) {
 }
 
 TEST_P(KeysAttack, AStorageNodeCannotPlayAManagerOrAnotherNode) {
-  const auto manager =
-      run({.argv = {FF_BINARY, "serve-meta", "--listen", "127.0.0.1:0", "--dir", world_.file("m2"),
-                    "--key", world_.storage_key(1)},
-           .env = world_.keyed()});
+  const auto manager = run({.argv = {FF_BINARY, "serve-meta", "--listen", "127.0.0.1:0", "--dir",
+                                     world_.file("m2"), "--key", world_.storage_key(1)},
+                            .env = world_.keyed()});
   EXPECT_EQ(manager.exit, 2);
   EXPECT_NE(manager.err.find("needs the keys of a meta"), std::string::npos) << manager.err;
   // The number of node 2 with the key of node 1.
   world_.storage(2).signal(SIGKILL);
   world_.storage(2).finish();
-  Child thief({.argv = {FF_BINARY, "serve-storage", "--node", "2", "--listen", "127.0.0.1:0",
-                        "--meta", world_.address(), "--key", world_.storage_key(1), "--disk",
-                        world_.file("disk2")},
-               .env = world_.keyed()});
+  Child thief(
+      {.argv = {FF_BINARY, "serve-storage", "--node", "2", "--listen", "127.0.0.1:0", "--meta",
+                world_.address(), "--key", world_.storage_key(1), "--disk", world_.file("disk2")},
+       .env = world_.keyed()});
   EXPECT_TRUE(thief.wait_for_err("node 2 belongs to storage/s2")) << thief.err;
 }
 
@@ -184,8 +184,7 @@ TEST(InsecureAttack, DaemonsAndClientsWithoutAKeySaySo) {
   Child daemon({.argv = {FF_BINARY, "serve-meta", "--insecure", "--dir", dir / "m", "--listen",
                          "127.0.0.1:0"},
                 .env = env});
-  EXPECT_TRUE(daemon.wait_for_err("every process of this machine may do everything"))
-      << daemon.err;
+  EXPECT_TRUE(daemon.wait_for_err("every process of this machine may do everything")) << daemon.err;
 }
 
 }  // namespace

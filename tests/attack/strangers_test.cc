@@ -76,7 +76,8 @@ std::vector<std::string> unix_names() {
 sockaddr_un abstract_address(const std::string& name, socklen_t& size) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof address.sun_path - 1));
+  std::memcpy(address.sun_path + 1, name.data(),
+              std::min(name.size(), sizeof address.sun_path - 1));
   size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
 }
@@ -217,7 +218,8 @@ TEST(StrangersAttack, OnThePathNothingCanBeReadOrChanged) {
     EXPECT_EQ(relay.seen().find("admin/"), relay.seen().rfind("admin/")) << "the identity, once";
   }
   // The hello of TLS, the choice of the transport, replies.
-  for (const uint64_t at : {uint64_t{3}, uint64_t{60}, uint64_t{200}, uint64_t{300}, uint64_t{500}}) {
+  for (const uint64_t at :
+       {uint64_t{3}, uint64_t{60}, uint64_t{200}, uint64_t{300}, uint64_t{500}}) {
     Relay relay(world.address(), at);
     const auto ran = ask(relay.address());
     EXPECT_NE(ran.exit, 0) << at << ran.out;
@@ -256,7 +258,8 @@ uint64_t hold_connections(uint16_t port, const std::function<bool()>& is_over) {
     (void)::send(peer.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
     peers.push_back(std::move(peer));
   }
-  while (!is_over()) ::usleep(1000);
+  SystemClock clock;
+  while (!is_over()) clock.sleep_ns(kMillisecond);
   return peers.size();
 }
 

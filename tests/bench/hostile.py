@@ -101,7 +101,8 @@ def main():
             print(f"p99 of {phase}, beside / alone: "
                   f"{statistics.median(one[phase] for one in p99):.2f}")
         for name in memory[0]:
-            print(f"the daemon grew by: {statistics.median(one[name] for one in memory):.1f} {name}")
+            grown = statistics.median(one[name] for one in memory)
+            print(f"the daemon grew by: {grown:.1f} {name}")
 
         subprocess.run([args.ff, "fs", "chmod", "777", "/", "--meta", made.meta], check=True)
         token = made.path("eve.token")

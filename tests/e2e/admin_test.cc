@@ -199,7 +199,8 @@ TEST(Admin, ATokenIsProvenAndDoesNotDo) {
   EXPECT_EQ(admin(at, {"init", "--key", key}).exit, 0);
   const auto user = admin(at, {"status", "--token", dir / "token"});
   EXPECT_EQ(user.exit, 5);
-  EXPECT_NE(user.err.find("cluster.status is not for the role 'user': admin at "), std::string::npos)
+  EXPECT_NE(user.err.find("cluster.status is not for the role 'user': admin at "),
+            std::string::npos)
       << user.err;
   EXPECT_NE(user.err.find("came as user/u1000"), std::string::npos) << user.err;
   const auto by_environment =

@@ -57,7 +57,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 say "A scheduler, and this machine as its node"
-# The user and the daemons each have a file of their own: nobody reads a key that others may replace.
+# The user and the daemons each have a file of their own: who could replace one is not trusted.
 (umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$work/daemon.key" &&
   cp "$work/daemon.key" "$work/home/cluster.key")
 [ "$(id -u)" != 0 ] || chown 65534:65534 "$work/home/cluster.key"

@@ -16,7 +16,7 @@ constexpr int64_t kRetryNs = kSecond;
 }  // namespace
 
 Task<Result<void>> TokenChecker::check(auth::TokenId token) {
-  const int64_t called_ns = loop_.now_ns();
+  const uint64_t before = requests_;
   for (;;) {
     if (has(token) && is_younger(kCacheNs)) co_return Result<void>();
     // A list that was requested after this call decides, or the failure to get one.
@@ -24,7 +24,7 @@ Task<Result<void>> TokenChecker::check(auth::TokenId token) {
       FF_CO_TRY(co_await answered_.wait());
       continue;
     }
-    if (requested_ns_ >= called_ns) break;
+    if (requests_ != before) break;
     const int64_t next_ns = requested_ns_ + kRetryNs;
     // During an outage a known token does not wait for each attempt to end it.
     if (last_error_ && has(token) && is_younger(kOutageNs) &&
@@ -61,6 +61,7 @@ Error TokenChecker::cannot_check() const {
 
 Task<void> TokenChecker::request_list() {
   const int64_t sent_ns = requested_ns_ = loop_.now_ns();
+  requests_++;
   is_requesting_ = true;
   answered_.reset();
   auto listed = co_await with_deadline(loop_, sent_ns + kRequestTimeoutNs,

@@ -46,6 +46,7 @@ class TokenChecker {
   Tokens valid_;
   int64_t listed_ns_ = INT64_MIN / 2;     // the request that was answered last
   int64_t requested_ns_ = INT64_MIN / 2;  // the last request
+  uint64_t requests_ = 0;
   bool is_requesting_ = false;
   Event answered_;
   std::optional<Error> last_error_;  // of the last request

@@ -4,26 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
-#include <vector>
 
-#include "platform/auth/revocations.h"
 #include "platform/base/clock.h"
 #include "platform/base/task.h"
 #include "platform/kv/engine.h"
+#include "storage/cluster/key_records.h"
 
 namespace ff::cluster {
-
-struct IssuedKey {
-  auth::Entity entity;
-  std::string by = {};  // the operator
-};
-
-struct KeyRecords {
-  auth::Revocations revocations = {};
-  int64_t rotated_us = 0;              // since 1970
-  std::vector<IssuedKey> issued = {};  // without the revoked ones
-};
 
 // Largest record, in bytes: some thousand keys.
 constexpr size_t kKeyRecordsMax = 512 * kKiB;

@@ -6,7 +6,7 @@
 #include "platform/base/result.h"
 #include "storage/cluster/cluster.pb.h"
 #include "storage/cluster/heartbeat.h"
-#include "storage/cluster/key_store.h"
+#include "storage/cluster/key_records.h"
 #include "storage/cluster/manager.h"
 #include "storage/cluster/routing.h"
 

@@ -153,8 +153,8 @@ Task<Result<wire::RenewReply>> MetaService::renew(rpc::ServerCall& call,
     }
     if (writes.error().sys == 0) co_return writes.error();
   }
-  auto checking = namespace_.check_open_file(as.caller, request.inode(), kMayRead, std::nullopt);
-  FF_CO_TRY(co_await std::move(checking));
+  std::optional<SessionId> none;
+  FF_CO_TRY(co_await namespace_.check_open_file(as.caller, request.inode(), kMayRead, none));
   reply.set_capability(capability(as, request.inode(), kMayRead, std::nullopt));
   co_return reply;
 }

@@ -188,7 +188,8 @@ Task<Result<MetaService::EffectiveCaller>> MetaService::effective_caller(rpc::Se
 
 // The directory below which the key may act; found with the rights of root.
 Task<Result<InodeId>> MetaService::top_of(auth::Entity holder) {
-  auto found = co_await namespace_.walk(Caller{}, kRoot, holder.path, true);
+  const Caller root;
+  auto found = co_await namespace_.walk(root, kRoot, holder.path, true);
   if (found && found->inode && found->inode->is(InodeType::directory)) co_return found->inode->id;
   if (!found && found.error().sys == 0) co_return std::move(found).error();
   Error error = errno_error(EACCES, fmt::format("{}: it reaches only what is below {}, which is no "

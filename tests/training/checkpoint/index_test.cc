@@ -269,7 +269,6 @@ TEST_F(IndexTest, MalformedLinesAreRefused) {
       "\"extents\":[[4]]}",
       file("a\xff", "0", "[]"),
       file(std::string(5000, 'a'), "0", "[]"),
-      // A directory with bytes.
       R"({"file":"d","rank":0,"kind":"directory","size":3,"mode":0,"mtime_ns":0,"extents":[[3]]})",
   };
   for (const auto& line : bad) {
