@@ -35,11 +35,12 @@ SchedulerClient::SchedulerClient(Session& session, net::TransportOptions transpo
 
 Result<std::unique_ptr<SchedulerClient>> SchedulerClient::open(Session& session,
                                                                const ScheduleOptions& options,
-                                                               int64_t timeout_ns) {
+                                                               int64_t timeout_ns,
+                                                               auth::Role role, std::string name) {
   auto address = net::parse_address(options.scheduler);
   if (!address) return std::move(address).error().with_context("--scheduler: ");
   io::SystemDisk disk;
-  FF_TRY(auto transport, transport_options(disk, options.net));
+  FF_TRY(auto transport, transport_options(disk, options.net, role, std::move(name)));
   std::optional<uint32_t> token_user;
   if (transport.keyring != nullptr && transport.keyring->self().role == auth::Role::user) {
     token_user = transport.keyring->self().uids.front().first;

@@ -32,10 +32,13 @@ void declare_scheduler(Command& command, ScheduleOptions& options);
 
 class SchedulerClient {
  public:
-  // `timeout_ns`: timeout of the command, 0: none. Errc::usage: addresses, files.
+  // `timeout_ns`: timeout of the command, 0: none. With the root key it acts as ROLE/`name`, as
+  // transport_options() has it. Errc::usage: addresses, files.
   static Result<std::unique_ptr<SchedulerClient>> open(Session& session,
                                                        const ScheduleOptions& options,
-                                                       int64_t timeout_ns);
+                                                       int64_t timeout_ns,
+                                                       auth::Role role = auth::Role::admin,
+                                                       std::string name = {});
   ~SchedulerClient();
 
   // Calls the scheduler. Repeated when the connection was lost: requests are idempotent

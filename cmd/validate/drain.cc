@@ -71,15 +71,17 @@ Result<void> check_drain(const DrainOptions& options, bool recorded) {
     return std::move(address).error().with_context("--scheduler: ");
   }
   io::SystemDisk disk;
-  FF_TRY(transport_options(disk, options.schedule.net));
+  FF_TRY(transport_options(disk, options.schedule.net, auth::Role::agent));
   return {};
 }
 
 Result<Json> report_to_scheduler(Session& session, const DrainOptions& options,
                                  const scheduler::wire::Verdict& verdict) {
-  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, kScheduleNs));
+  const std::string node = options.node.value_or(net::host_name());
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, kScheduleNs,
+                                                  auth::Role::agent, node));
   scheduler::wire::VerdictRequest request;
-  request.set_node(options.node.value_or(net::host_name()));
+  request.set_node(node);
   *request.mutable_verdict() = verdict;
   auto reply = client->call(scheduler::kVerdict, request);
   if (!reply) {

@@ -504,9 +504,10 @@ Task<Result<wire::QuotaReply>> SchedulerService::quota(rpc::ServerCall&,
   co_return reply;
 }
 
-Task<Result<wire::VerdictReply>> SchedulerService::verdict(rpc::ServerCall&,
+Task<Result<wire::VerdictReply>> SchedulerService::verdict(rpc::ServerCall& call,
                                                            wire::VerdictRequest request) {
   FF_CO_TRY(ready());
+  FF_CO_TRY(check_agent(call.peer(), request.node()));
   FF_CO_TRY(auto reply, state_->record_verdict(request.node(), request.verdict(), now()));
   publish_changes();
   FF_CO_TRY(co_await wait_persisted());
