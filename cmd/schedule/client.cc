@@ -35,8 +35,8 @@ SchedulerClient::SchedulerClient(Session& session, net::TransportOptions transpo
 
 Result<std::unique_ptr<SchedulerClient>> SchedulerClient::open(Session& session,
                                                                const ScheduleOptions& options,
-                                                               int64_t timeout_ns,
-                                                               auth::Role role, std::string name) {
+                                                               int64_t timeout_ns, auth::Role role,
+                                                               std::string name) {
   auto address = net::parse_address(options.scheduler);
   if (!address) return std::move(address).error().with_context("--scheduler: ");
   io::SystemDisk disk;

@@ -78,8 +78,8 @@ Result<void> check_drain(const DrainOptions& options, bool recorded) {
 Result<Json> report_to_scheduler(Session& session, const DrainOptions& options,
                                  const scheduler::wire::Verdict& verdict) {
   const std::string self = options.node.value_or(net::host_name());
-  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, kScheduleNs,
-                                                  auth::Role::agent, self));
+  FF_TRY(const auto client,
+         SchedulerClient::open(session, options.schedule, kScheduleNs, auth::Role::agent, self));
   scheduler::wire::VerdictRequest request;
   request.set_node(self);
   *request.mutable_verdict() = verdict;

@@ -21,8 +21,7 @@ class KeyStoreTest : public testing::Test {
   }
   KeyRecords read() { return run_task(world_.loop(), keys_.read()).value(); }
   Result<void> check(const auth::Entity& entity) {
-    return auth::check_valid(read().revocations, entity,
-                             world_.loop().clock().wall_ns() / kSecond);
+    return auth::check_valid(read().revocations, entity, world_.loop().clock().wall_ns() / kSecond);
   }
   KeyRecords revoke(const std::string& entity) {
     return run_task(world_.loop(), keys_.revoke(entity)).value();
