@@ -30,9 +30,10 @@ class CheckpointCommand : public testing::TestWithParam<Where> {
     if (GetParam() == Where::directory) return;
     static int last = 0;
     const auto url = client::parse_url("ff://" + shared_cluster().address());
-    cluster_ = cmd::ClusterAccess::open(stop_, local_,
-                                        {.url = *url, .meta = {}, .net = {}, .name = "test"})
-                   .value();
+    cluster_ =
+        cmd::ClusterAccess::open(
+            stop_, local_, {.url = *url, .meta = {}, .net = {.insecure = true}, .name = "test"})
+            .value();
     home_ = cluster_->path("/home" + std::to_string(++last));
     ASSERT_TRUE(disk().make_dir(home_, 0755).ok());
   }

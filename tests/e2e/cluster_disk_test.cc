@@ -25,7 +25,8 @@ class Client {
   Client() {
     auto url = client::parse_url("ff://" + test::shared_cluster().address());
     access_ =
-        ClusterAccess::open(stop_, local_, {.url = *url, .meta = {}, .net = {}, .name = "test"})
+        ClusterAccess::open(stop_, local_,
+                            {.url = *url, .meta = {}, .net = {.insecure = true}, .name = "test"})
             .value();
   }
   io::Disk& disk() { return access_->disk(); }
