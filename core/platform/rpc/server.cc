@@ -22,8 +22,6 @@ constexpr int64_t kDrainPollNs = 5 * kMillisecond;
 constexpr int64_t kSlowHandshakeNs = kSecond;
 // Interval of log lines about connections that were refused for one cause.
 constexpr int64_t kRefusalLogNs = 10 * kSecond;
-// The same for connections that broke the protocol.
-constexpr int64_t kClosedLogNs = kSecond;
 constexpr size_t kUserShare = 8;
 
 }  // namespace
@@ -201,15 +199,9 @@ Task<void> Server::run_connection(ServerConnection& connection) {
   if (newest != by_client_.end() && newest->second == &connection) by_client_.erase(newest);
   const net::FrameFault fault = connection.connection().fault();
   if (fault == net::FrameFault::none) co_return;
-  if (loop_.now_ns() < closed_log_.next_ns) {
-    closed_log_.silent++;
-    co_return;
-  }
   log_warning("connection closed", {{"peer", connection.peer().text()},
                                     {"cause", net::fault_name(fault)},
-                                    {"error", connection.connection().close_reason()->message},
-                                    {"more_since_the_last_line", closed_log_.silent}});
-  closed_log_ = {.next_ns = loop_.now_ns() + kClosedLogNs, .silent = 0};
+                                    {"error", connection.connection().close_reason()->message}});
 }
 
 bool Server::busy() const {

@@ -82,7 +82,6 @@ class Server {
     uint64_t silent = 0;
   };
   std::map<Errc, RefusalLog> refusal_logs_;
-  RefusalLog closed_log_;
   EntityShares shares_;
   bool closing_ = false;
   std::vector<std::unique_ptr<net::Listener>> listeners_;
