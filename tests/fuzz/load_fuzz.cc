@@ -14,6 +14,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <new>
@@ -293,7 +294,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   peak_bytes.store(held);
   const auto done = act(context, data[0] % kActions);
   FF_CHECK(peak_bytes.load() - held < kMemoryMax);
-  if (!done) FF_CHECK(names_something(done.error()));
+  if (!done && !names_something(done.error())) {
+    std::fprintf(stderr, "action %d: %s\n", data[0] % kActions, done.error().message.c_str());
+    FF_CHECK(!"an error that names nothing");
+  }
   FF_CHECK(outside(disk) == before);
   return 0;
 }
