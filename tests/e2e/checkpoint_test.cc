@@ -30,10 +30,9 @@ class CheckpointCommand : public testing::TestWithParam<Where> {
     if (GetParam() == Where::directory) return;
     static int last = 0;
     const auto url = client::parse_url("ff://" + shared_cluster().address());
-    cluster_ =
-        cmd::ClusterAccess::open(
-            stop_, local_, {.url = *url, .meta = {}, .net = {.insecure = true}, .name = "test"})
-            .value();
+    cmd::ClusterAccess::Options options{.url = *url, .meta = {}, .net = {}, .name = "test"};
+    options.net.insecure = true;
+    cluster_ = cmd::ClusterAccess::open(stop_, local_, options).value();
     home_ = cluster_->path("/home" + std::to_string(++last));
     ASSERT_TRUE(disk().make_dir(home_, 0755).ok());
   }

@@ -24,10 +24,9 @@ class Client {
  public:
   Client() {
     auto url = client::parse_url("ff://" + test::shared_cluster().address());
-    access_ =
-        ClusterAccess::open(stop_, local_,
-                            {.url = *url, .meta = {}, .net = {.insecure = true}, .name = "test"})
-            .value();
+    ClusterAccess::Options options{.url = *url, .meta = {}, .net = {}, .name = "test"};
+    options.net.insecure = true;
+    access_ = ClusterAccess::open(stop_, local_, options).value();
   }
   io::Disk& disk() { return access_->disk(); }
   std::string path(const std::string& in_cluster) { return access_->path(in_cluster); }

@@ -307,6 +307,12 @@ Result<std::optional<std::string_view>> IndexReader::next_line() {
   }
 }
 
+Result<Record> IndexReader::parse(std::string_view line) const {
+  auto record = parse_record(line, header_.digest);
+  if (!record) return std::move(record).error().with_context(path_ + ": ");
+  return record;
+}
+
 Result<std::optional<Record>> IndexReader::next() {
   for (;;) {
     FF_TRY(const auto line, next_line());

@@ -147,6 +147,8 @@ class IndexReader {
 
   const HeaderRecord& header() const { return header_; }
   const std::string& path() const { return path_; }
+  // The record of a line that next_line() has returned. Errors name the index.
+  Result<Record> parse(std::string_view line) const;
 
   // The line of the next record, its CRC checked; nothing after the last. Only after the end line
   // is the index known to be intact: then the digest of the whole file was checked.

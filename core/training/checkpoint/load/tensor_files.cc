@@ -87,7 +87,7 @@ Result<void> TensorFilesSource::scan() {
       FF_TRY(const bool wanted, is_selected(*line));
       if (!wanted) continue;
     }
-    FF_TRY(auto record, parse_record(*line, reader_->header().digest));
+    FF_TRY(auto record, reader_->parse(*line));
     if (auto* found = std::get_if<FileRecord>(&record)) {
       file.reset();
       FF_TRY(const bool wanted, scan_file(*found));
@@ -336,7 +336,7 @@ Result<std::optional<ReadJob>> TensorFilesSource::next() {
       FF_TRY(const bool wanted, is_selected(*line));
       if (!wanted) continue;
     }
-    FF_TRY(auto record, parse_record(*line, reader_->header().digest));
+    FF_TRY(auto record, reader_->parse(*line));
     if (const auto* file = std::get_if<FileRecord>(&record)) {
       if (!selection_.gather) FF_TRY(end_files());
       current_ = nullptr;

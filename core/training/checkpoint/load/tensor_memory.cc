@@ -31,7 +31,7 @@ class Chooser {
       } else if (type != LineType::file) {
         continue;
       }
-      FF_TRY(auto record, parse_record(*line, reader_.header().digest));
+      FF_TRY(auto record, reader_.parse(*line));
       if (const auto* file = std::get_if<FileRecord>(&record)) {
         in_file_ = file->kind == EntryKind::safetensors &&
                    (!options_.rank || file->rank == *options_.rank);
