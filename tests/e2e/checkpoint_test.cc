@@ -322,6 +322,7 @@ long peak_mib(const std::vector<std::string>& words, const std::string& store_pa
     for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
     setenv("FF_STORE", store_path.c_str(), 1);
+    setenv("FF_INSECURE", "1", 1);
     if (freopen("/dev/null", "w", stdout) == nullptr) _exit(99);
     execv(FF_BINARY, argv.data());
     _exit(99);

@@ -313,6 +313,12 @@ Result<Record> IndexReader::parse(std::string_view line) const {
   return record;
 }
 
+Result<std::string> IndexReader::name_in(std::string_view line) const {
+  auto name = line_name(line);
+  if (!name) return std::move(name).error().with_context(path_ + ": ");
+  return name;
+}
+
 Result<std::optional<Record>> IndexReader::next() {
   for (;;) {
     FF_TRY(const auto line, next_line());

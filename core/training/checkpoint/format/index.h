@@ -149,6 +149,7 @@ class IndexReader {
   const std::string& path() const { return path_; }
   // The record of a line that next_line() has returned. Errors name the index.
   Result<Record> parse(std::string_view line) const;
+  Result<std::string> name_in(std::string_view line) const;  // line_name()
 
   // The line of the next record, its CRC checked; nothing after the last. Only after the end line
   // is the index known to be intact: then the digest of the whole file was checked.

@@ -70,7 +70,7 @@ std::string TensorFilesSource::layout_key(const FileRecord& file) const {
 // Parses only the name: most lines are skipped.
 Result<bool> TensorFilesSource::is_selected(std::string_view tensor_line) const {
   if (!selection_.tensor) return true;
-  FF_TRY(const std::string name, line_name(tensor_line));
+  FF_TRY(const std::string name, reader_->name_in(tensor_line));
   return selection_.tensor(name);
 }
 

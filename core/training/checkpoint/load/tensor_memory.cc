@@ -44,7 +44,7 @@ class Chooser {
  private:
   Result<bool> wants(std::string_view line) const {
     if (!in_file_ || options_.tensors.empty()) return in_file_;
-    FF_TRY(const std::string name, line_name(line));
+    FF_TRY(const std::string name, reader_.name_in(line));
     return std::ranges::any_of(options_.tensors,
                                [&](const auto& glob) { return glob_match(glob, name); });
   }
