@@ -94,6 +94,7 @@ Result<TransportChoice> parse_choice(ByteView bytes) {
     case TransportKind::stream:
     case TransportKind::shm:
     case TransportKind::verbs:
+    case TransportKind::plain:
     case TransportKind::key: choice.kind = static_cast<TransportKind>(kind); break;
     default: return fail(Errc::corrupt, "unknown transport {}", kind);
   }

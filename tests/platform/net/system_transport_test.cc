@@ -325,6 +325,23 @@ TEST_F(SystemTransportKeyTest, TcpIsTls) {
   expect_met_as(" (tls)");
 }
 
+// The keys are proven, and what follows is not encrypted, if both ends say so.
+TEST_F(SystemTransportKeyTest, ATrustedNetworkNeedsBothEnds) {
+  for (const bool client_trusts : {false, true}) {
+    for (const bool server_trusts : {false, true}) {
+      auto mounts = mount(NetMode::tcp), managers = manager(NetMode::tcp);
+      mounts.trusted_network = client_trusts;
+      managers.trusted_network = server_trusts;
+      SystemTransport client(mounts);
+      SystemTransport server(managers);
+      meet(client, server);
+      expect_met_as(client_trusts && server_trusts ? " (tcp)" : " (tls)");
+      at_client_.reset();
+      at_server_.reset();
+    }
+  }
+}
+
 TEST_F(SystemTransportKeyTest, SharedMemoryKnowsTheClientToo) {
   SystemTransport client(mount(NetMode::automatic));
   SystemTransport server(manager(NetMode::automatic));
