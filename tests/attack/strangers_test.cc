@@ -91,8 +91,10 @@ uint64_t take_sockets(const std::function<bool()>& is_over) {
       socklen_t size = 0;
       const sockaddr_un address = abstract_address(name, size);
       Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) continue;
+      // Also a connect waits no longer: the name may be one that it has taken itself.
       const timeval patience{0, 20'000};
+      (void)::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+      if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) continue;
       (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
       std::array<char, 4096> bytes;
       const ssize_t read = ::recv(socket.get(), bytes.data(), bytes.size(), 0);
@@ -108,6 +110,8 @@ uint64_t take_sockets(const std::function<bool()>& is_over) {
     for (const Fd& listener : mine) {
       const int victim = ::accept(listener.get(), nullptr, nullptr);
       if (victim < 0) continue;
+      const timeval patience{0, 20'000};
+      (void)::setsockopt(victim, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
       std::array<char, 4096> bytes;
       const ssize_t read = ::recv(victim, bytes.data(), bytes.size(), 0);
       if (read > 0) got += static_cast<uint64_t>(read);
