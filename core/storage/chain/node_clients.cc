@@ -17,7 +17,8 @@ Result<std::shared_ptr<rpc::Client>> NodeClients::client_of(cluster::NodeId id) 
   if (node == nullptr || node->addresses.empty()) {
     return fail(Errc::stale, "no address of node {} is known", id);
   }
-  if (auth::Keyring* const keyring = context_.transport.keyring()) {
+  auth::Keyring* const keyring = context_.transport.keyring();
+  if (keyring != nullptr && keyring->root()) {
     // A manager makes its own tickets; others have them from a manager.
     const auto entity = cluster::entity_of(*node);
     if (entity) (void)keyring->needs_ticket(*entity, context_.loop.clock().wall_ns() / kSecond);
