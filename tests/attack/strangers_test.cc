@@ -248,8 +248,8 @@ uint64_t open_files(pid_t pid) {
 uint64_t hold_connections(uint16_t port, const std::function<bool()>& is_over) {
   constexpr size_t kPeers = 10'000;
   std::vector<Fd> peers;
-  // The beginning of a client's hello of TLS: 49 bytes of a record of 16 KiB.
-  std::string hello("\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03", 11);
+  // The beginning of a client's hello of TLS, of every other one more than any client sends.
+  std::string hello("\x16\x03\x01\x0f\x00\x01\x00\x0e\xfc\x03\x03", 11);
   hello.resize(49, 'x');
   while (peers.size() < kPeers && !is_over()) {
     Fd peer(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -259,6 +259,7 @@ uint64_t hold_connections(uint16_t port, const std::function<bool()>& is_over) {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(port);
     if (::connect(peer.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) break;
+    hello[3] = peers.size() % 2 == 0 ? '\x0f' : '\x40';
     (void)::send(peer.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
     peers.push_back(std::move(peer));
   }
@@ -289,7 +290,8 @@ TEST(StrangersAttack, TenThousandPeersCostNeitherMemoryNorDescriptors) {
   constexpr uint64_t kKiBPerMiB = 1024;
   EXPECT_LT(most_memory, memory + 64 * kKiBPerMiB);
   EXPECT_LT(most_addresses, addresses + 512 * kKiBPerMiB);
-  EXPECT_LT(most_files, files + 200);
+  // Of one user (where the kernel tells whose a socket is), or of all.
+  EXPECT_LT(most_files, files + 700);
   EXPECT_LE(world.audited("refused").size(), 100u) << "it does not fill the audit log";
   EXPECT_LT(world.meta().err.size(), 200'000u) << "nor the log";
 }

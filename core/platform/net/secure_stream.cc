@@ -15,6 +15,23 @@ constexpr std::byte kTlsHandshake{0x16};  // the type of a client's first record
 constexpr std::string_view kProofLabel = "EXPORTER-ff-proof";
 constexpr std::string_view kSecretLabel = "EXPORTER-ff-secret";
 
+// A client's first record: type:u8 version:u16 size:u16 (RFC 8446, 5.1).
+constexpr size_t kRecordHeaderBytes = 5;
+// Of the first record; a client that proves a key needs less than half.
+constexpr size_t kHelloMax = 4 * kKiB;
+
+// Until a client has sent its hello, it costs this end no state of TLS.
+Task<Result<void>> wait_for_hello(SocketStream& socket) {
+  std::array<std::byte, kRecordHeaderBytes> header;
+  FF_CO_TRY(co_await socket.peek(header));
+  const size_t size = kRecordHeaderBytes + (std::to_integer<size_t>(header[3]) << 8) +
+                      std::to_integer<size_t>(header[4]);
+  if (size > kHelloMax) {
+    co_return fail(Errc::corrupt, "its first message has {} bytes, more than any client's", size);
+  }
+  co_return co_await socket.wait_for(size);
+}
+
 auth::Key proof_of(const auth::Key& key, bool of_client, const auth::Key& secret) {
   std::string said = of_client ? "ff client|" : "ff server|";
   said += as_text(secret);
@@ -109,13 +126,15 @@ Task<Result<SecureStream>> accept_secure_stream(std::unique_ptr<SocketStream> so
     co_return secure;
   }
   // A client without a key begins with its offer (preface.h).
-  FF_CO_TRY(const auto first, co_await socket->peek());
-  if (first && *first != kTlsHandshake) {
+  std::array<std::byte, 1> first;
+  FF_CO_TRY(co_await socket->peek(first));
+  if (first[0] != kTlsHandshake) {
     const TransportChoice choice = {TransportKind::key, 0, {}};
     const auto encoded = encode_choice(choice);
     (void)co_await write_all(*socket, encoded);
     co_return fail(Errc::refused, "it has no key, and this end has one");
   }
+  FF_CO_TRY(co_await wait_for_hello(*socket));
   const bool certified = credentials.certificates != nullptr;
   auto accepting =
       TlsStream::accept(std::move(socket), certified ? credentials.certificates : credentials.keys);

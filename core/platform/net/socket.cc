@@ -4,6 +4,8 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -100,19 +102,25 @@ void SocketStream::keep_alive() {
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-Task<Result<std::optional<std::byte>>> SocketStream::peek() {
+Task<Result<void>> SocketStream::wait_for(size_t bytes) {
   for (;;) {
-    std::byte next = {};
-    const ssize_t got = ::recv(fd(), &next, 1, MSG_PEEK);
-    if (got > 0) co_return std::optional(next);
-    if (got == 0) co_return std::optional<std::byte>();
-    if (errno == EAGAIN) {
-      watch_->readable.reset();
-      FF_CO_TRY(co_await watch_->readable.wait());
-    } else if (errno != EINTR) {
-      co_return lost(errno);
-    }
+    set_mark(bytes);
+    int unread = 0;
+    if (::ioctl(fd(), FIONREAD, &unread) != 0) co_return lost(errno);
+    if (static_cast<size_t>(unread) >= bytes) break;
+    pollfd end{.fd = fd(), .events = POLLRDHUP, .revents = 0};
+    if (::poll(&end, 1, 0) > 0) co_return fail(Errc::unreachable, "the peer closed the connection");
+    watch_->readable.reset();
+    FF_CO_TRY(co_await watch_->readable.wait());
   }
+  set_mark(1);
+  co_return Result<void>();
+}
+
+Task<Result<void>> SocketStream::peek(ByteSpan into) {
+  FF_CO_TRY(co_await wait_for(into.size()));
+  if (::recv(fd(), into.data(), into.size(), MSG_PEEK) < 0) co_return lost(errno);
+  co_return Result<void>();
 }
 
 Result<uint32_t> unix_peer_user(int fd) {
@@ -204,11 +212,14 @@ Result<std::optional<size_t>> SocketStream::try_write(std::span<const ByteView> 
   return std::optional(static_cast<size_t>(sent));
 }
 
-// Sets SO_RCVLOWAT (socket(7)): the kernel reports the socket readable only then, and not for each
-// packet of a large payload.
 void SocketStream::expect(size_t bytes) {
   if (socket_.peer.is_unix()) return;
-  const size_t mark = bytes < kMarkMin ? 1 : std::min(bytes, kMarkMax);
+  set_mark(bytes < kMarkMin ? 1 : std::min(bytes, kMarkMax));
+}
+
+// SO_RCVLOWAT (socket(7)): the kernel reports the socket readable only when this many bytes are
+// there, and not for each packet of a large payload.
+void SocketStream::set_mark(size_t mark) {
   if (mark == mark_) return;
   set_option(fd(), SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(mark));
   mark_ = mark;

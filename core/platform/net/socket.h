@@ -48,12 +48,16 @@ class SocketStream final : public Stream {
   int fd() const { return socket_.fd.get(); }
   // TCP keep-alive that detects a dead machine of an idle peer within half a minute.
   void keep_alive();
-  // The next byte, which stays unread; empty: the peer has closed its side.
-  Task<Result<std::optional<std::byte>>> peek();
+  // Waits until this many bytes can be read, at most 4 KiB. Errc::unreachable: the peer has closed
+  // its side before.
+  Task<Result<void>> wait_for(size_t bytes);
+  // The same, and copies them; they stay unread.
+  Task<Result<void>> peek(ByteSpan into);
   const Address& peer_address() const { return socket_.peer; }
 
  private:
   explicit SocketStream(Socket socket) : socket_(std::move(socket)) {}
+  void set_mark(size_t mark);
 
   Socket socket_;
   size_t mark_ = 1;  // SO_RCVLOWAT

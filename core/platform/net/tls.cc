@@ -9,12 +9,29 @@
 #include <openssl/x509v3.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "platform/base/check.h"
 #include "platform/net/tls_bio.h"
 
 namespace ff::net {
+
+namespace {
+
+constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
+constexpr size_t kRecordsABatch = 8;
+constexpr size_t kBatchBytes = kRecordsABatch * kRecordBytes;
+// OpenSSL reads as much from the socket at once, after the handshake.
+constexpr size_t kReadBufferBytes = 128 * kKiB;
+
+// Memory for encrypted records: the thread's connections use it one after the other.
+std::string& spare_buffer() {
+  thread_local std::string spare;
+  return spare;
+}
+
+}  // namespace
 
 bio_method_st* TlsStream::SocketBio::make_method() {
   BIO_METHOD* const method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "ff socket");
@@ -44,21 +61,12 @@ int TlsStream::SocketBio::read(BIO* bio, char* into, size_t size, size_t* got) {
   return *got > 0 ? 1 : 0;
 }
 
+// Never blocks: send_encrypted() passes the records on.
 int TlsStream::SocketBio::write(BIO* bio, const char* from, size_t size, size_t* wrote) {
   auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
-  *wrote = 0;
-  const ByteView piece = as_bytes({from, size});
-  auto result = stream.socket_->try_write({&piece, 1});
-  if (!result) {
-    stream.socket_error_ = std::move(result).error();
-    return 0;
-  }
-  if (!*result) {
-    BIO_set_retry_write(bio);
-    return 0;
-  }
-  *wrote = **result;
+  stream.encrypted_.append(from, size);
+  *wrote = size;
   return 1;
 }
 
@@ -97,7 +105,7 @@ Result<void> TlsStream::start(bool as_client) {
 }
 
 std::unique_ptr<SocketStream> TlsStream::release_socket() {
-  FF_CHECK(SSL_pending(ssl_) == 0 && record_size_ == 0);
+  FF_CHECK(SSL_has_pending(ssl_) == 0 && encrypted_.empty());
   closed_ = true;  // without a close_notify
   return std::move(socket_);
 }
@@ -148,19 +156,30 @@ Task<Result<void>> TlsStream::shake_hands() {
   for (;;) {
     ERR_clear_error();
     auto next = outcome(SSL_do_handshake(ssl_));
+    auto sent = co_await send_handshake();
     if (!next) co_return std::move(next).error().with_context(peer() + ": ");
-    if (*next == Outcome::done) {
-      const bool by_key = SSL_session_reused(ssl_) == 1;
-      if (by_key == (context_->keyring_ != nullptr)) co_return {};
-      error_ = fail(Errc::refused, "{}: the TLS handshake was without a key", peer());
-      co_return *error_;
-    }
+    if (!sent) co_return std::move(sent).error().with_context(peer() + ": ");
+    if (*next == Outcome::done) break;
     if (*next == Outcome::ended) {
       co_return fail(Errc::unreachable,
                      "{}: the peer closed the connection during the TLS handshake", peer());
     }
-    Event& event = *next == Outcome::wants_read ? socket_->readable() : socket_->writable();
-    FF_CO_TRY(co_await event.wait());
+    FF_CO_TRY(co_await socket_->readable().wait());
+  }
+  const bool by_key = SSL_session_reused(ssl_) == 1;
+  if (by_key != (context_->keyring_ != nullptr)) {
+    error_ = fail(Errc::refused, "{}: the TLS handshake was without a key", peer());
+    co_return *error_;
+  }
+  SSL_set_default_read_buffer_len(ssl_, kReadBufferBytes);
+  co_return Result<void>();
+}
+
+Task<Result<void>> TlsStream::send_handshake() {
+  for (;;) {
+    FF_CO_TRY(const bool sent, send_encrypted());
+    if (sent) co_return Result<void>();
+    FF_CO_TRY(co_await socket_->writable().wait());
   }
 }
 
@@ -170,7 +189,6 @@ Result<TlsStream::Outcome> TlsStream::outcome(int returned) {
   switch (code) {
     case SSL_ERROR_NONE: return Outcome::done;
     case SSL_ERROR_WANT_READ: return Outcome::wants_read;
-    case SSL_ERROR_WANT_WRITE: return Outcome::wants_write;
     case SSL_ERROR_ZERO_RETURN: return Outcome::ended;
     default: error_ = failure(code); return *error_;
   }
@@ -218,8 +236,6 @@ Result<std::optional<size_t>> TlsStream::try_read(std::span<const ByteSpan> into
       size_t part = 0;
       const int returned = SSL_read_ex(ssl_, piece.data(), piece.size(), &part);
       if (returned == 1) {
-        // A write may have been waiting for the bytes just read.
-        write_wants_read_ = false;
         got += part;
         piece = piece.subspan(part);
         continue;
@@ -228,58 +244,105 @@ Result<std::optional<size_t>> TlsStream::try_read(std::span<const ByteSpan> into
       if (got > 0) return std::optional(got);  // the next call returns the error
       if (!result) return std::move(result).error();
       if (*result == Outcome::ended) return std::optional<size_t>(0);
-      read_wants_write_ = *result == Outcome::wants_write;
       return std::optional<size_t>();
     }
   }
   return std::optional(got);
 }
 
-// Fills the record with the bytes after the first `skip` bytes of the pieces.
-void TlsStream::fill_record(std::span<const ByteView> from, size_t skip) {
+// The last record may have arrived in part; the rest is what the socket can expect.
+void TlsStream::expect(size_t bytes) {
+  constexpr size_t kRecordOverhead = 256;  // RFC 8446, 5.2
+  constexpr size_t kLastRecord = kRecordBytes + kRecordOverhead;
+  socket_->expect(bytes > kLastRecord ? bytes - kLastRecord : 1);
+}
+
+// Passes encrypted records to the socket; false: it accepts no more now.
+Result<bool> TlsStream::send_encrypted() {
+  while (encrypted_begin_ < encrypted_.size()) {
+    const ByteView rest = as_bytes(encrypted_).subspan(encrypted_begin_);
+    auto wrote = socket_->try_write({&rest, 1});
+    if (!wrote) {
+      error_ = std::move(wrote).error();
+      return *error_;
+    }
+    if (!*wrote) return false;
+    encrypted_begin_ += **wrote;
+  }
+  encrypted_begin_ = 0;
+  // One buffer a thread serves all its connections; those that wait keep theirs.
+  std::string& spare = spare_buffer();
+  if (spare.capacity() < encrypted_.capacity()) std::swap(spare, encrypted_);
+  spare.clear();
+  encrypted_ = std::string();
+  return true;
+}
+
+// Encrypts one record of the bytes after the first `skip` of the pieces, or several that lie in one
+// piece; returns the number of bytes.
+Result<size_t> TlsStream::encrypt_record(std::span<const ByteView> from, size_t skip) {
+  thread_local std::array<std::byte, kRecordBytes> record;
+  ByteView plain;
+  size_t copied = 0;
   for (ByteView piece : from) {
     const size_t skipped = std::min(skip, piece.size());
     skip -= skipped;
     piece = piece.subspan(skipped);
-    const size_t part = std::min(piece.size(), record_.size() - record_size_);
-    if (part > 0) std::memcpy(record_.data() + record_size_, piece.data(), part);
-    record_size_ += part;
+    if (copied == 0 && piece.size() >= kRecordBytes) {
+      plain = piece.first(std::min(piece.size() / kRecordBytes * kRecordBytes, kBatchBytes));
+      break;
+    }
+    const size_t part = std::min(piece.size(), record.size() - copied);
+    if (part > 0) std::memcpy(record.data() + copied, piece.data(), part);
+    copied += part;
   }
+  if (plain.empty()) plain = ByteView(record).first(copied);
+  ERR_clear_error();
+  size_t wrote = 0;
+  const int returned = SSL_write_ex(ssl_, plain.data(), plain.size(), &wrote);
+  if (returned == 1) return wrote;
+  FF_TRY(const Outcome result, outcome(returned));
+  FF_CHECK(result == Outcome::ended);  // the BIO accepts everything
+  return fail(Errc::unreachable, "the peer has closed");
 }
 
-// A record that OpenSSL has begun to write must be passed again unchanged, so the copy stays until
-// it is sent. Its bytes are reported as accepted only then, so that the caller waits for the
-// socket.
+// Encrypts as much as one write to the socket should take.
+Result<size_t> TlsStream::encrypt(std::span<const ByteView> from, size_t skip) {
+  size_t given = 0;
+  for (const ByteView piece : from) given += piece.size();
+  std::swap(encrypted_, spare_buffer());
+  encrypted_.reserve(kBatchBytes + kBatchBytes / kRecordsABatch);
+  size_t taken = 0;
+  while (skip + taken < given && taken < kBatchBytes) {
+    FF_TRY(const size_t record, encrypt_record(from, skip + taken));
+    taken += record;
+  }
+  bytes_with_key_ += taken;
+  if (bytes_with_key_ >= key_bytes_) {
+    FF_CHECK(SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1);
+    bytes_with_key_ = 0;
+    key_changes_++;
+  }
+  return taken;
+}
+
 Result<std::optional<size_t>> TlsStream::try_write(std::span<const ByteView> from) {
   if (closed_) return fail(Errc::unreachable, "the connection is closed");
   if (error_) return *error_;
   size_t given = 0;
   for (const ByteView piece : from) given += piece.size();
-  FF_CHECK(given >= record_size_);
   size_t taken = 0;
-  while (taken < given) {
-    if (record_size_ == 0) fill_record(from, taken);
-    ERR_clear_error();
-    size_t wrote = 0;
-    const int returned = SSL_write_ex(ssl_, record_.data(), record_size_, &wrote);
-    if (returned != 1) {
-      FF_TRY(const Outcome result, outcome(returned));
-      if (result == Outcome::ended) return fail(Errc::unreachable, "the peer has closed");
-      write_wants_read_ = result == Outcome::wants_read;
-      break;
-    }
-    taken += std::exchange(record_size_, 0);
+  for (;;) {
+    FF_TRY(const bool sent, send_encrypted());
+    if (!sent) break;
+    const size_t reported = std::min(unreported_, given - taken);
+    taken += reported;
+    unreported_ -= reported;
+    if (taken == given) break;
+    FF_TRY(unreported_, encrypt(from, taken));
   }
   if (taken == 0 && given > 0) return std::optional<size_t>();
   return std::optional(taken);
-}
-
-Event& TlsStream::readable() {
-  return read_wants_write_ ? socket_->writable() : socket_->readable();
-}
-
-Event& TlsStream::writable() {
-  return write_wants_read_ ? socket_->readable() : socket_->writable();
 }
 
 void TlsStream::close() {
@@ -289,6 +352,7 @@ void TlsStream::close() {
   if (ssl_ != nullptr && !error_ && SSL_is_init_finished(ssl_)) {
     ERR_clear_error();
     SSL_shutdown(ssl_);
+    (void)send_encrypted();
     ERR_clear_error();
   }
   socket_->close();

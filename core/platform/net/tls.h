@@ -11,7 +11,6 @@
 // No session resumption and no early data: connections are few and long-lived.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -86,10 +85,9 @@ class TlsStream final : public Stream {
   // it.
   Result<std::optional<size_t>> try_read(std::span<const ByteSpan> into) override;
   Result<std::optional<size_t>> try_write(std::span<const ByteView> from) override;
-  // The event that the last try_read()/try_write() waits for: TLS may have to write before it can
-  // read, and the reverse.
-  Event& readable() override;
-  Event& writable() override;
+  Event& readable() override { return socket_->readable(); }
+  Event& writable() override { return socket_->writable(); }
+  void expect(size_t bytes) override;
   void close() override;
   std::string peer() const override;
   std::string local() const override { return socket_->local(); }
@@ -98,6 +96,9 @@ class TlsStream final : public Stream {
   // The socket below, at a moment at which both ends have read everything that the other has
   // written: what follows goes over it in plain. The stream is of no use afterwards.
   std::unique_ptr<SocketStream> release_socket();
+  // The key for writing changes after this many bytes (RFC 8446, 4.6.3 and 5.5). Initially 256 GiB.
+  void change_key_after(uint64_t bytes) { key_bytes_ = bytes; }
+  uint64_t key_changes() const { return key_changes_; }
   // A key that only the two ends of this connection know (RFC 8446, 7.5); different for each label.
   auth::Key export_key(std::string_view label) const;
 
@@ -107,19 +108,20 @@ class TlsStream final : public Stream {
   struct SocketBio;
 
  private:
-  // Maximum plaintext of one record.
-  static constexpr size_t kRecordBytes = 16 * kKiB;
-  enum class Outcome : uint8_t { done, wants_read, wants_write, ended };
+  enum class Outcome : uint8_t { done, wants_read, ended };
 
   TlsStream(std::unique_ptr<SocketStream> socket, std::shared_ptr<const TlsContext> context);
   Result<void> start(bool as_client);
   Result<void> expect_host(std::string host);
   Result<void> take_credential();
   Task<Result<void>> shake_hands();
+  Task<Result<void>> send_handshake();
   Result<Outcome> outcome(int returned);
   Error failure(int code);
   Error key_failure(int reason, const std::string& text) const;
-  void fill_record(std::span<const ByteView> from, size_t skip);
+  Result<size_t> encrypt(std::span<const ByteView> from, size_t skip);
+  Result<size_t> encrypt_record(std::span<const ByteView> from, size_t skip);
+  Result<bool> send_encrypted();
 
   std::unique_ptr<SocketStream> socket_;
   std::shared_ptr<const TlsContext> context_;
@@ -132,11 +134,15 @@ class TlsStream final : public Stream {
   bool socket_ended_ = false;
   std::optional<Error> error_;  // the stream has failed for good
   bool closed_ = false;
-  bool read_wants_write_ = false;
-  bool write_wants_read_ = false;
-  // Plaintext copied from the pieces of try_write(); kept while the socket accepts nothing.
-  std::array<std::byte, kRecordBytes> record_;
-  size_t record_size_ = 0;
+  // Records that OpenSSL has written and the socket has not accepted; from encrypted_begin_ on.
+  std::string encrypted_;
+  size_t encrypted_begin_ = 0;
+  // Bytes of the pieces of try_write() in them: reported as accepted when the records are sent, so
+  // that the caller waits for the socket.
+  size_t unreported_ = 0;
+  uint64_t key_bytes_ = 256 * kGiB;
+  uint64_t bytes_with_key_ = 0;  // written since the last change of the key
+  uint64_t key_changes_ = 0;
 };
 
 }  // namespace ff::net

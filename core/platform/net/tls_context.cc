@@ -16,7 +16,6 @@ namespace ff::net {
 namespace {
 
 constexpr uint64_t kFileMax = 1 * kMiB;
-constexpr long kReadBufferBytes = 64 * static_cast<long>(kKiB);
 
 template <auto free>
 struct Free {
@@ -191,7 +190,7 @@ TlsContext::TlsContext() {
   FF_CHECK(SSL_CTX_set_num_tickets(context_, 0) == 1);
   // Read-ahead: one read of the socket may return several records.
   SSL_CTX_set_read_ahead(context_, 1);
-  SSL_CTX_set_default_read_buffer_len(context_, kReadBufferBytes);
+  SSL_CTX_set_mode(context_, SSL_MODE_RELEASE_BUFFERS);
 }
 
 Result<void> TlsContext::load(io::Disk& disk, const TlsFiles& files) {

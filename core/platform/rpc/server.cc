@@ -18,8 +18,10 @@ namespace {
 constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;
 // Poll interval of close() for the last reply.
 constexpr int64_t kDrainPollNs = 5 * kMillisecond;
-// A handshake that takes longer makes room for a new one when there are too many.
-constexpr int64_t kSlowHandshakeNs = kSecond;
+constexpr size_t kEndingHandshakesMax = 64;
+
+Error too_slow() { return fail(Errc::busy, "its handshake was slow, and others wait"); }
+
 // Interval of log lines about connections that were refused for one cause.
 constexpr int64_t kRefusalLogNs = 10 * kSecond;
 constexpr size_t kUserShare = 8;
@@ -70,28 +72,46 @@ Task<void> Server::accept(net::Listener& listener) {
     } else if (auto admitted = admit((*arrival)->source()); !admitted) {
       log_refused(**arrival, admitted.error());
     } else {
-      connection_gate_.spawn(serve(std::move(*arrival)));
+      connection_gate_.spawn(serve(std::move(*arrival), *admitted));
     }
   }
 }
 
-// Peers that have proven nothing cannot take all connections from those that can.
-Result<void> Server::admit(const std::string& source) {
+// Peers that have proven nothing cannot take all connections from those that can. Counts the
+// connection at once: many arrive before the first task of one runs.
+Result<Server::HandshakeEntry> Server::admit(const std::string& source) {
   if (connections_ >= limits_.connections_max) {
     return fail(Errc::busy, "{} connections are open", connections_);
   }
   const auto same = handshakes_by_source_.find(source);
   if (!source.empty() && same != handshakes_by_source_.end() &&
       same->second >= limits_.handshakes_per_source_max) {
-    return fail(Errc::busy, "{} handshakes of {} are not done", same->second, source);
+    FF_TRY(end_handshake(std::find_if(handshakes_.begin(), handshakes_.end(),
+                                      [&](const auto& one) { return one.source == source; })));
+  } else if (handshakes_.size() >= limits_.handshakes_max) {
+    FF_TRY(end_handshake(handshakes_.begin()));
   }
-  if (handshakes_.size() < limits_.handshakes_max) return {};
-  Handshake& oldest = handshakes_.front();
-  if (loop_.now_ns() - oldest.since_ns < kSlowHandshakeNs || oldest.cancellation == nullptr) {
+  connections_++;
+  handshakes_by_source_[source]++;
+  return handshakes_.insert(handshakes_.end(), {source});
+}
+
+// The oldest one, of a source or of all: an honest client needs a few round trips alone, and is not
+// the oldest of so many.
+Result<void> Server::end_handshake(HandshakeEntry oldest) {
+  if (oldest == handshakes_.end() || ending_handshakes_.size() >= kEndingHandshakesMax) {
     return fail(Errc::busy, "{} handshakes are not done", handshakes_.size());
   }
-  oldest.cancellation->request(fail(Errc::busy, "its handshake was slow, and others wait"));
+  ending_handshakes_.splice(ending_handshakes_.end(), handshakes_, oldest);
+  oldest->ends = true;
+  if (oldest->cancellation != nullptr) oldest->cancellation->request(too_slow());
   return {};
+}
+
+void Server::handshake_done(HandshakeEntry handshake) {
+  const auto same = handshakes_by_source_.find(handshake->source);
+  if (--same->second == 0) handshakes_by_source_.erase(same);
+  (handshake->ends ? ending_handshakes_ : handshakes_).erase(handshake);
 }
 
 Result<void> Server::check_entity_limit(const Peer& peer) {
@@ -121,18 +141,15 @@ void Server::log_refused(const net::IncomingConnection& arrival, const Error& er
   log = {.next_ns = loop_.now_ns() + kRefusalLogNs, .silent = 0};
 }
 
-Task<void> Server::serve(std::unique_ptr<net::IncomingConnection> arrival) {
+Task<void> Server::serve(std::unique_ptr<net::IncomingConnection> arrival,
+                         HandshakeEntry handshake) {
   Gauge& open = metrics_.gauge("ff_rpc_connections", "Open connections");
-  connections_++;
   open.add(1);
-  const std::string source = arrival->source();
-  handshakes_by_source_[source]++;
   CancelScope scope(loop_, co_await current_cancellation(), INT64_MAX, {});
-  const auto handshake =
-      handshakes_.insert(handshakes_.end(), {source, loop_.now_ns(), &scope.cancellation()});
+  handshake->cancellation = &scope.cancellation();
+  if (handshake->ends) scope.cancellation().request(too_slow());
   auto served = co_await open_connection(*arrival).with_cancellation(scope.cancellation());
-  handshakes_.erase(handshake);
-  if (--handshakes_by_source_[source] == 0) handshakes_by_source_.erase(source);
+  handshake_done(handshake);
   if (served) {
     co_await run_connection(**served);
   } else {

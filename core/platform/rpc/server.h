@@ -24,7 +24,7 @@ struct ServerLimits {
   // Of one entity; users get an eighth of this.
   size_t connections_per_entity_max = 2'000;
   // Handshakes at a time, as MaxStartups of sshd(8), and those of one source
-  // (net::IncomingConnection::source). A new one ends the oldest that is slow.
+  // (net::IncomingConnection::source). A new one too many ends the oldest.
   size_t handshakes_max = 512;
   size_t handshakes_per_source_max = 64;
 };
@@ -50,14 +50,17 @@ class Server {
 
  private:
   Task<void> accept(net::Listener& listener);
-  Task<void> serve(std::unique_ptr<net::IncomingConnection> arrival);
   // A handshake that is not done, and its way to end early.
   struct Handshake {
     std::string source;
-    int64_t since_ns = 0;
-    CancellationToken* cancellation = nullptr;
+    CancellationToken* cancellation = nullptr;  // null: its task has not begun
+    bool ends = false;
   };
-  Result<void> admit(const std::string& source);
+  using HandshakeEntry = std::list<Handshake>::iterator;
+  Task<void> serve(std::unique_ptr<net::IncomingConnection> arrival, HandshakeEntry handshake);
+  Result<HandshakeEntry> admit(const std::string& source);
+  Result<void> end_handshake(HandshakeEntry oldest);
+  void handshake_done(HandshakeEntry handshake);
   Result<void> check_entity_limit(const Peer& peer);
   // At most one line per cause in a while, with the number of those without a line.
   void log_refused(const net::IncomingConnection& arrival, const Error& error);
@@ -75,6 +78,7 @@ class Server {
   const ServerLimits limits_;
   size_t connections_ = 0;
   std::list<Handshake> handshakes_;                     // the oldest first
+  std::list<Handshake> ending_handshakes_;              // until their tasks have run once more
   std::map<std::string, size_t> handshakes_by_source_;  // without zeros
   std::map<std::string, size_t> by_entity_;             // connections, without zeros
   struct RefusalLog {

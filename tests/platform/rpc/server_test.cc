@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,23 @@ TEST(ServerTest, HandshakesCountAsConnections) {
   world.world.run_for(2 * kHandshakeNs);  // they are sent away
   EXPECT_EQ(series(world.server_metrics, "ff_rpc_connections"), 0u);
   EXPECT_TRUE(a.ping().ok());
+}
+
+TEST(ServerTest, ANewHandshakeEndsTheOldest) {
+  RpcWorld world(1, {.connection = {}, .handshakes_max = 2});
+  TestClient a(world, "a");
+  Gate gate(world.loop);
+  size_t most = 0;
+  for (int burst = 0; burst < 10; burst++) {
+    for (int i = 0; i < 100; i++) gate.spawn(open_silently(world, *a.transport));
+    for (int i = 0; i < 20; i++) {
+      world.world.run_for(kMillisecond);
+      most = std::max(most, world.server->connections());
+    }
+    EXPECT_TRUE(a.ping().ok()) << "an honest client comes in between";
+  }
+  EXPECT_LE(most, 2u + 64u + 1u);
+  EXPECT_GT(series(world.server_metrics, "ff_rpc_refused_total{code=\"busy\"}"), 900u);
 }
 
 // A connection of the client `id`, its `number`th.
