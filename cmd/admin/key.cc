@@ -123,9 +123,7 @@ Result<void> run_key_list(Session& session, const AdminOptions& admin, int64_t t
 
 Result<void> run_key_revoke(Session& session, const AdminOptions& admin, const KeyOptions& options,
                             int64_t timeout_ns) {
-  const size_t slash = options.entity.find('/');
-  const auto role = auth::parse_role(std::string_view(options.entity).substr(0, slash));
-  if (!role || slash == std::string::npos) {
+  if (!auth::parse_full_name(options.entity)) {
     Error error = fail(Errc::usage, "'{}' is not the name of a key", printable(options.entity));
     error.hint = "Give ROLE/NAME, as 'ff admin key list' prints it.";
     return error;

@@ -117,9 +117,9 @@ Result<scheduler::wire::ListedTask> SchedulerClient::task(uint64_t id) {
 void SchedulerClient::take_ticket(const scheduler::wire::ListedNode& node, int64_t expires_s) {
   const auto entity = auth::parse_identity(node.agent_identity());
   auth::Keyring* const keyring = client_.context.transport.keyring();
-  if (!entity || keyring == nullptr || node.ticket_key().size() != auth::kKeyBytes) return;
-  auth::Credential ticket{.identity = node.ticket_identity(), .key = {}};
-  std::memcpy(ticket.key.data(), node.ticket_key().data(), auth::kKeyBytes);
+  const auto key = auth::key_of_bytes(node.ticket_key());
+  if (!entity || keyring == nullptr || !key) return;
+  auth::Credential ticket{.identity = node.ticket_identity(), .key = *key};
   keyring->add_ticket(*entity, std::move(ticket), expires_s);
   agent_names_[node.node().agent()] = entity->name;
 }

@@ -17,6 +17,7 @@
 #include "platform/base/units.h"
 #include "platform/io/system_disk.h"
 #include "storage/client/mode.h"
+#include "storage/cluster/revocation_follower.h"
 #include "storage/meta/meta_client.h"
 
 namespace ff::cmd {
@@ -75,7 +76,8 @@ class UserNames {
   client::AccountNames accounts_;
 };
 
-// Checks tokens with what the options name: the metadata servers, a file, or both.
+// Checks tokens with what the options name: the metadata servers, a file, or both. Metadata servers
+// also tell which keys are revoked.
 class TokenChecks {
  public:
   static Result<std::unique_ptr<TokenChecks>> make(Daemon& daemon, Clock& clock,
@@ -90,16 +92,23 @@ class TokenChecks {
       FF_TRY(const auto servers, parse_meta(*options.meta));
       made->meta_.emplace(daemon.client(), servers);
       made->listed_.emplace(daemon.loop(), [meta = &*made->meta_] { return list(*meta); });
+      if (auth::Keyring* const keyring = daemon.client().transport.keyring()) {
+        made->keys_.emplace(daemon.client(), servers, *keyring);
+      }
     }
     return made;
   }
   bool empty() const { return !revoked_ && !listed_; }
+  void start() {
+    if (keys_) keys_->start();
+  }
   Task<Result<void>> check(auth::TokenId token) {
     if (revoked_) FF_CO_TRY(revoked_->check(token));
     if (listed_) FF_CO_TRY(co_await listed_->check(token));
     co_return Result<void>();
   }
   Task<void> close() {
+    if (keys_) co_await keys_->close();
     if (meta_) co_await meta_->close();
   }
 
@@ -118,6 +127,7 @@ class TokenChecks {
   std::optional<scheduler::RevokedTokens> revoked_;
   std::optional<meta::MetaClient> meta_;
   std::optional<scheduler::TokenChecker> listed_;
+  std::optional<cluster::RevocationFollower> keys_;
 };
 
 Result<void> check_limits(const ScheduleServeOptions& options) {
@@ -161,7 +171,10 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
   scheduler::SchedulerService scheduler(*engine, daemon->loop(), daemon->rng(), daemon->router(),
                                         std::move(how));
   Daemon::Service service;
-  service.start = [&scheduler](const std::string&) { scheduler.start(); };
+  service.start = [&scheduler, &tokens](const std::string&) {
+    scheduler.start();
+    tokens->start();
+  };
   service.drain = [&scheduler] { return scheduler.close(); };
   service.close = [&tokens] { return tokens->close(); };
   service.status = [&scheduler] { return scheduler.status(); };
@@ -205,7 +218,9 @@ void declare_schedule_serve(Command& serve) {
       "Without a key only this machine can connect, and all its users are operators. The scheduler "
       "checks each token at each call. With --meta it asks the metadata servers, and a token that "
       "'ff admin user remove' has removed is refused within 10 seconds; if no server answers for 5 "
-      "minutes, all tokens are refused until one does. Without metadata servers, write the tokens "
+      "minutes, all tokens are refused until one does. It also asks for the revoked keys ('ff "
+      "admin key "
+      "revoke') and passes them on to the agents. Without metadata servers, write the tokens "
       "to refuse into the file of --revoked-tokens: lines with a uid, or with a uid and the serial "
       "number of one token. Without both options the scheduler refuses all tokens.\n\nOne user may "
       "hold a share of the scheduler: --max-user-tasks unfinished tasks, with 16 KiB of commands "

@@ -167,6 +167,48 @@ TEST_P(KeysAttack, KeysRotateWithoutDowntime) {
 INSTANTIATE_TEST_SUITE_P(Over, KeysAttack, testing::Values("auto", "tcp"));
 
 // Finding 6.
+// The scheduler and its agents hear of revoked keys from the managers.
+TEST(SchedulerAttack, ARevokedKeyMovesNoTask) {
+  AttackWorld world("auto");
+  Child scheduler(
+      {.argv = {FF_BINARY, "schedule", "serve", "--listen", "127.0.0.1:0", "--dir",
+                world.file("schedule"), "--key", world.root_key(), "--meta", world.address()},
+       .env = world.keyed()});
+  ASSERT_TRUE(scheduler.wait_for_out("\n")) << scheduler.err;
+  std::string at = scheduler.out.substr(scheduler.out.rfind(' ', scheduler.out.find('\n')) + 1);
+  at.resize(at.find('\n'));
+  world.create_key("agent/n1", world.file("n1.key"));
+  world.create_key("admin/ann", world.file("ann.key"));
+  Child agent({.argv = {FF_BINARY, "schedule", "agent", "--scheduler", at, "--name", "n1",
+                        "--listen", "127.0.0.1:0", "--dir", world.file("agent"), "--task-dir",
+                        world.file("tasks"), "--key", world.file("n1.key")},
+               .env = world.keyed()});
+  const auto ann = [&](Words words) {
+    words.insert(words.begin(), {"schedule"});
+    words.insert(words.end(), {"--scheduler", at, "--timeout", "20s"});
+    return world.with_key(world.file("ann.key"), words);
+  };
+  AttackWorld::until("the agent is there",
+                     [&] { return ann({"nodes"}).out.find("n1") != std::string::npos; });
+  ASSERT_EQ(ann({"submit", "--name", "one", "--", "echo", "done"}).exit, 0);
+  AttackWorld::until("the log is read at the agent", [&] {
+    return ann({"logs", "1"}).out.find("done") != std::string::npos;
+  });
+
+  ASSERT_EQ(world.admin({"key", "revoke", "admin/ann"}).exit, 0);
+  AttackWorld::until("the scheduler refuses her", [&] { return ann({"nodes"}).exit == 5; });
+  const auto refused = ann({"submit", "--name", "two", "--", "true"});
+  EXPECT_EQ(refused.exit, 5);
+  EXPECT_NE(refused.err.find("admin/ann"), std::string::npos) << refused.err;
+
+  ASSERT_EQ(world.admin({"key", "revoke", "agent/n1"}).exit, 0);
+  EXPECT_TRUE(agent.wait_for_err("revoked")) << "the scheduler refuses the agent";
+  for (Child* one : {&agent, &scheduler}) {
+    one->signal(SIGTERM);
+    one->finish();
+  }
+}
+
 TEST(InsecureAttack, DaemonsAndClientsWithoutAKeySaySo) {
   const TempDir dir;
   const std::map<std::string, std::string> env = {{"FF_INSECURE", "0"}};

@@ -22,8 +22,8 @@ import cluster
 
 PEERS = 10_000
 NOBODY = 65534
-# The beginning of a client's hello of TLS, of a record of 16 KiB.
-HELLO = (b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03" + b"x" * 38)[:49]
+# The beginning of a client's hello of TLS, the rest of which never comes.
+HELLO = (b"\x16\x03\x01\x0f\x00\x01\x00\x0e\xfc\x03\x03" + b"x" * 38)[:49]
 
 
 def attack(port):

@@ -54,6 +54,7 @@ class Agent {
 
   rpc::ClientContext& context_;
   Loop& loop_;
+  auth::Keyring* const keyring_;  // null: without keys
   NodeReconciler& reconciler_;
   Options options_;
   rpc::Client scheduler_;

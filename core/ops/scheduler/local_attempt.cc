@@ -205,13 +205,13 @@ Result<void> LocalAttempt::write_launches(const wire::Order& order) {
 // The path of the attempt key; nothing: several nodes of a scheduler without keys have none.
 Result<std::optional<std::string>> LocalAttempt::write_key(const wire::Order& order) {
   const std::string path = io::join(task_dir(), kKeyFile);
-  const bool given = order.job_key().size() == auth::kKeyBytes;
+  const auto given = auth::key_of_bytes(order.job_key());
   if (!given && order.spec().nodes() > 1) return std::optional<std::string>();
   FF_TRY(const bool there, io::exists(context_.disk, path));
   if (there) return std::optional(path);
   auth::Key key;
   if (given) {
-    std::memcpy(key.data(), order.job_key().data(), key.size());
+    key = *given;
   } else {
     auth::fill_random(key, context_.rng);
   }

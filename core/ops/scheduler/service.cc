@@ -11,6 +11,7 @@
 #include "platform/base/bytes.h"
 #include "platform/base/log.h"
 #include "platform/base/text.h"
+#include "platform/rpc/error_wire.h"
 
 namespace ff::scheduler {
 
@@ -363,6 +364,10 @@ Task<Result<wire::SyncReply>> SchedulerService::sync(rpc::ServerCall& call,
     *reply.add_orders() = std::move(order);
   }
   reply.set_checks(state_->validation_run(name));
+  if (options_.keyring != nullptr &&
+      options_.keyring->revocations_version() != request.revocations()) {
+    rpc::to_wire(*options_.keyring->revocations(), *reply.mutable_revocations());
+  }
   FF_CO_TRY(co_await wait_persisted());
   co_return reply;
 }

@@ -127,12 +127,9 @@ bool read_field(std::string_view field, Entity& entity) {
 std::optional<Entity> read_identity(std::string_view identity) {
   const auto fields = split(identity, ' ');
   if (fields.size() < 2 || fields[0] != kIdentityFormat) return std::nullopt;
-  const size_t slash = fields[1].find('/');
-  const auto role = parse_role(fields[1].substr(0, slash));
-  if (!role || slash == std::string_view::npos) return std::nullopt;
-  Entity entity;
-  entity.role = *role;
-  entity.name = fields[1].substr(slash + 1);
+  auto named = parse_full_name(fields[1]);
+  if (!named) return std::nullopt;
+  Entity entity{.role = named->role, .name = std::move(named->name)};
   for (const std::string_view field : std::span(fields).subspan(2)) {
     if (!read_field(field, entity)) return std::nullopt;
   }
@@ -147,6 +144,13 @@ std::optional<Role> parse_role(std::string_view name) {
   const auto found = std::ranges::find(kRoles, name);
   if (found == kRoles.end()) return std::nullopt;
   return static_cast<Role>(found - kRoles.begin());
+}
+
+std::optional<EntityName> parse_full_name(std::string_view text) {
+  const size_t slash = text.find('/');
+  const auto role = parse_role(text.substr(0, slash));
+  if (!role || slash == std::string_view::npos) return std::nullopt;
+  return EntityName{*role, std::string(text.substr(slash + 1))};
 }
 
 std::string Entity::full_name() const { return fmt::format("{}/{}", role_name(role), name); }

@@ -10,6 +10,7 @@
 
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 
 #include "platform/base/text.h"
 #include "platform/io/files.h"
@@ -58,6 +59,13 @@ uint64_t SecureRng::next() {
   std::array<unsigned char, sizeof(uint64_t)> bytes;
   FF_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1);
   return std::bit_cast<uint64_t>(bytes);
+}
+
+std::optional<Key> key_of_bytes(std::string_view bytes) {
+  if (bytes.size() != kKeyBytes) return std::nullopt;
+  Key key;
+  std::memcpy(key.data(), bytes.data(), key.size());
+  return key;
 }
 
 void fill_random(ByteSpan into, Rng& rng) {

@@ -25,6 +25,9 @@ struct Key : std::array<std::byte, kKeyBytes> {
   }
 };
 
+// A key that came in a message; empty: not of this size.
+std::optional<Key> key_of_bytes(std::string_view bytes);
+
 // A cryptographically secure generator (OpenSSL's RAND_bytes), for keys and nonces.
 class SecureRng final : public Rng {
  public:

@@ -34,4 +34,22 @@ net::RemoteBuffer from_wire(const wire::Slice& buffer) {
   return {buffer.token(), buffer.size(), buffer.address(), buffer.key()};
 }
 
+void to_wire(const auth::Revocations& revocations, wire::Revocations& out) {
+  out.set_version(revocations.version);
+  out.set_generation(revocations.generation);
+  for (const auto& [entity, serial] : revocations.serials) {
+    wire::Revoked& one = *out.add_revoked();
+    one.set_entity(entity);
+    one.set_serial(serial);
+  }
+}
+
+auth::Revocations from_wire(const wire::Revocations& revocations) {
+  auth::Revocations out{.version = revocations.version(), .generation = revocations.generation()};
+  for (const wire::Revoked& one : revocations.revoked()) {
+    out.serials[one.entity()] = one.serial();
+  }
+  return out;
+}
+
 }  // namespace ff::rpc

@@ -23,6 +23,8 @@ struct ServerLimits {
   size_t connections_max = 10'000;  // including handshakes; further ones are closed at once
   // Of one entity; users get an eighth of this.
   size_t connections_per_entity_max = 2'000;
+  // Calls of one user that run at a time, on all connections; the others wait.
+  size_t user_calls_running = 16;
   // Handshakes at a time, as MaxStartups of sshd(8), and those of one source
   // (net::IncomingConnection::source). A new one too many ends the oldest.
   size_t handshakes_max = 512;
@@ -45,8 +47,6 @@ class Server {
   Task<void> close(int64_t drain_ns);
 
   size_t connections() const { return connections_; }
-  // Calls of users that wait for their turn.
-  const EntityShares& shares() const { return shares_; }
 
  private:
   Task<void> accept(net::Listener& listener);
@@ -86,7 +86,7 @@ class Server {
     uint64_t silent = 0;
   };
   std::map<Errc, RefusalLog> refusal_logs_;
-  EntityShares shares_;
+  CallTurns turns_;
   bool closing_ = false;
   std::vector<std::unique_ptr<net::Listener>> listeners_;
   std::set<ServerConnection*> open_connections_;

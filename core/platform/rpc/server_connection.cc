@@ -95,12 +95,12 @@ void ServerMethods::record(Entry& entry, const Result<std::string>& result, int6
 
 ServerConnection::ServerConnection(std::unique_ptr<net::Connection> connection, Peer peer,
                                    ServerMethods& methods, ServerConnectionLimits limits,
-                                   const auth::Keyring* keyring, EntityShares* shares)
+                                   const auth::Keyring* keyring, CallTurns* turns)
     : RpcConnection(std::move(connection), std::move(peer), methods.metrics()),
       methods_(methods),
       limits_(limits),
       keyring_(keyring),
-      shares_(shares),
+      turns_(turns),
       disconnected_(loop()),
       call_gate_(loop()) {
   start();
@@ -218,10 +218,13 @@ Task<void> ServerConnection::serve(ServerCall& call, ServerMethods::Entry& metho
   const int64_t began_ns = call.began_ns_;
   const uint64_t number = call.number_;
   const size_t bytes = message.size();
-  Result<Semaphore::Permit> turn = Semaphore::Permit();
-  if (const auto& entity = peer().entity; shares_ && entity && entity->role == auth::Role::user) {
-    turn = co_await shares_->acquire(entity->full_name(), limits_.user_calls_running, 1)
+  Result<CallTurns::Turn> turn = CallTurns::Turn();
+  const auto& caller = peer().entity;
+  if (turns_ != nullptr && caller && caller->role == auth::Role::user) {
+    turn = co_await turns_->begin_of_user(caller->full_name())
                .with_cancellation(call.scope_.cancellation());
+  } else if (turns_ != nullptr) {
+    turn = turns_->begin();
   }
   Result<std::string> result = std::string();
   if (!turn) result = std::move(turn).error();
@@ -229,9 +232,8 @@ Task<void> ServerConnection::serve(ServerCall& call, ServerMethods::Entry& metho
     result = co_await method.route->handler(call, std::move(message))
                  .with_cancellation(call.scope_.cancellation());
   // What only operators may do, and did; managers call one another all the time.
-  if (const auto& entity = peer().entity;
-      entity && entity->role == auth::Role::admin && method.route->roles == auth::kOperators) {
-    audit("operator", entity->full_name(),
+  if (caller && caller->role == auth::Role::admin && method.route->roles == auth::kOperators) {
+    audit("operator", caller->full_name(),
           {{"method", method.route->name},
            {"address", peer().address},
            {"result", result ? "ok" : result.error().message}});

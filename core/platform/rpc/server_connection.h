@@ -12,7 +12,7 @@
 #include "platform/auth/keyring.h"
 #include "platform/base/metrics.h"
 #include "platform/rpc/call_counters.h"
-#include "platform/rpc/call_shares.h"
+#include "platform/rpc/call_turns.h"
 #include "platform/rpc/rpc_connection.h"
 
 namespace ff::rpc {
@@ -100,8 +100,6 @@ class ServerMethods {
 struct ServerConnectionLimits {
   uint32_t calls_max = 1024;             // calls in flight; further ones fail with Errc::busy
   size_t message_bytes_max = 64 * kMiB;  // messages of calls in flight
-  // Calls of one user that run at a time, on all connections; the others wait.
-  size_t user_calls_running = 16;
   // No call runs longer, whatever deadline its client gave. Users and mounts; and all others.
   int64_t client_call_ns = 120 * kSecond;
   int64_t call_ns = 24 * 3600 * kSecond;
@@ -112,11 +110,11 @@ constexpr int64_t kPullNs = 10 * kSecond;
 
 class ServerConnection final : public RpcConnection {
  public:
-  // `keyring`: of this server, null without keys; `shares`: calls, shared by all connections of the
+  // `keyring`: of this server, null without keys; `turns`: of the calls of all connections of the
   // server, null without limits. Both must outlive the connection.
   ServerConnection(std::unique_ptr<net::Connection> connection, Peer peer, ServerMethods& methods,
                    ServerConnectionLimits limits, const auth::Keyring* keyring = nullptr,
-                   EntityShares* shares = nullptr);
+                   CallTurns* turns = nullptr);
 
   size_t calls() const { return calls_.size(); }
   // Runs until the connection has failed and every call has ended.
@@ -141,7 +139,7 @@ class ServerConnection final : public RpcConnection {
   ServerMethods& methods_;
   const ServerConnectionLimits limits_;
   const auth::Keyring* const keyring_;
-  EntityShares* const shares_;
+  CallTurns* const turns_;
   uint64_t checked_version_ = 0;  // of the revocations that check_key() has seen
   int64_t check_again_ns_ = 0;    // when the key of the peer may have expired
   bool draining_ = false;

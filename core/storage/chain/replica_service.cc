@@ -70,7 +70,7 @@ ReplicaService::ReplicaService(rpc::Router& router, ReplicaContext& context)
     : context_(context),
       memory_(context.loop, kMemory),
       client_memory_(context.loop, kClientMemory),
-      memory_shares_(context.loop, context.metrics, "memory") {
+      memory_shares_(context.loop, context.metrics) {
   rpc::add_method(router, kWrite, *this, &ReplicaService::write, kChunkClients);
   rpc::add_method(router, kForward, *this, &ReplicaService::forward, kNodes);
   rpc::add_method(router, kRead, *this, &ReplicaService::read, kChunkClients);

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "platform/rpc/call_shares.h"
 #include "platform/rpc/server_connection.h"
+#include "storage/chain/memory_shares.h"
 #include "storage/chain/replica.h"
 
 namespace ff::chain {
@@ -65,7 +65,7 @@ class ReplicaService {
   std::map<cluster::TargetId, ReplicaRef> replicas_;
   Semaphore memory_;
   Semaphore client_memory_;
-  rpc::EntityShares memory_shares_;
+  MemoryShares memory_shares_;
 };
 
 }  // namespace ff::chain

@@ -7,6 +7,7 @@
 #include "platform/base/log.h"
 #include "platform/base/text.h"
 #include "platform/base/wait.h"
+#include "platform/rpc/error_wire.h"
 #include "storage/cluster/wire.h"
 
 namespace ff::cluster {
@@ -18,21 +19,21 @@ constexpr int64_t kReadIntervalNs = 2 * kSecond;
 
 Result<auth::Entity> wanted_entity(const wire::CreateKeyRequest& request, int64_t now_s) {
   const std::string& name = request.entity();
-  const size_t slash = name.find('/');
-  const auto role = auth::parse_role(std::string_view(name).substr(0, slash));
-  if (!role || slash == std::string::npos) {
+  auto named = auth::parse_full_name(name);
+  if (!named) {
     Error error = fail(Errc::usage, "'{}' is not the name of an entity", printable(name));
     error.hint = "Give ROLE/NAME, such as storage/n4, mount/host7, agent/n12 or admin/ann.";
     return error;
   }
-  if (*role == auth::Role::user) {
+  const auth::Role role = named->role;
+  if (role == auth::Role::user) {
     Error error = fail(Errc::usage, "users get tokens");
     error.hint = "Make one: ff admin user add, or ff admin user token.";
     return error;
   }
-  auth::Entity entity{.role = *role, .name = name.substr(slash + 1)};
-  if (*role == auth::Role::meta || *role == auth::Role::scheduler || *role == auth::Role::rank) {
-    Error error = fail(Errc::usage, "a {} needs the root key itself", auth::role_name(*role));
+  auth::Entity entity{.role = role, .name = std::move(named->name)};
+  if (role == auth::Role::meta || role == auth::Role::scheduler || role == auth::Role::rank) {
+    Error error = fail(Errc::usage, "a {} needs the root key itself", auth::role_name(role));
     error.hint = "Copy the file of the root key to its machine.";
     return error;
   }
@@ -43,9 +44,9 @@ Result<auth::Entity> wanted_entity(const wire::CreateKeyRequest& request, int64_
   }
   entity.path = request.path();
   entity.read_only = request.read_only();
-  if (entity.restricted() && *role != auth::Role::mount) {
+  if (entity.restricted() && role != auth::Role::mount) {
     return fail(Errc::usage, "only keys of mounts can be restricted, not those of the role {}",
-                auth::role_name(*role));
+                auth::role_name(role));
   }
   if (request.lifetime_s() < 0) return fail(Errc::usage, "a lifetime cannot be negative");
   if (request.lifetime_s() > 0) entity.expires_s = now_s + request.lifetime_s();
@@ -153,13 +154,7 @@ Task<Result<wire::KeysReply>> KeyService::list(rpc::ServerCall&, wire::ListKeysR
 wire::ServerKeys server_keys(const auth::Keyring& keyring) {
   wire::ServerKeys out;
   const auto revocations = keyring.revocations();
-  out.set_version(revocations->version);
-  out.set_generation(revocations->generation);
-  for (const auto& [entity, serial] : revocations->serials) {
-    wire::Revocation& one = *out.add_revoked();
-    one.set_entity(entity);
-    one.set_serial(serial);
-  }
+  rpc::to_wire(*revocations, *out.mutable_revocations());
   const uint32_t now = revocations->generation;
   for (uint32_t generation = now > 1 ? now - 1 : 1; generation <= now; generation++) {
     const auto key = keyring.capability_key(generation);
@@ -172,17 +167,14 @@ wire::ServerKeys server_keys(const auth::Keyring& keyring) {
 }
 
 Result<void> apply_server_keys(const wire::ServerKeys& keys, auth::Keyring& keyring) {
-  auth::Revocations revocations{.version = keys.version(), .generation = keys.generation()};
-  for (const wire::Revocation& one : keys.revoked()) {
-    revocations.serials[one.entity()] = one.serial();
-  }
   std::map<uint32_t, auth::Key> capability_keys;
   for (const wire::CapabilityKey& one : keys.capability_keys()) {
-    if (one.key().size() != auth::kKeyBytes) return fail(Errc::corrupt, "a key of another size");
-    std::memcpy(capability_keys[one.generation()].data(), one.key().data(), auth::kKeyBytes);
+    auto key = auth::key_of_bytes(one.key());
+    if (!key) return fail(Errc::corrupt, "a key of another size");
+    capability_keys[one.generation()] = std::move(*key);
   }
   keyring.set_capability_keys(std::move(capability_keys));
-  keyring.set_revocations(std::move(revocations));
+  keyring.set_revocations(rpc::from_wire(keys.revocations()));
   return {};
 }
 

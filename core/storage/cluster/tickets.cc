@@ -41,9 +41,9 @@ Task<Result<void>> fetch_tickets(ManagerClient& managers, auth::Keyring* keyring
             co_await managers.call(kTickets, std::move(request), try_ns, deadline_ns, true));
   for (const wire::Ticket& ticket : reply.tickets()) {
     const auto found = wanted.find(ticket.node());
-    if (found == wanted.end() || ticket.key().size() != auth::kKeyBytes) continue;
-    auth::Credential credential{.identity = reply.identity(), .key = {}};
-    std::memcpy(credential.key.data(), ticket.key().data(), auth::kKeyBytes);
+    const auto key = auth::key_of_bytes(ticket.key());
+    if (found == wanted.end() || !key) continue;
+    auth::Credential credential{.identity = reply.identity(), .key = *key};
     keyring->add_ticket(found->second, std::move(credential), reply.expires_s());
   }
   co_return Result<void>();
