@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -14,7 +15,9 @@
 #include <vector>
 
 #include "e2e/child.h"
+#include "platform/auth/key.h"
 #include "platform/base/clock.h"
+#include "platform/io/system_disk.h"
 
 namespace ff::test {
 
@@ -22,13 +25,22 @@ using Words = std::vector<std::string>;
 
 constexpr uint32_t kNobodyUid = 65534;
 
+// How attackers connect: over everything that this machine has. RDMA: in a guest (rdma/guests.sh).
+inline std::vector<const char*> nets() {
+  std::error_code none;
+  const bool rdma = !std::filesystem::is_empty("/sys/class/infiniband", none) && !none;
+  if (rdma) return {"verbs"};
+  return {"auto", "tcp"};
+}
+
 class AttackWorld {
  public:
   static constexpr int kNodes = 2;
 
-  // `net`: "auto" (shared memory on this machine) or "tcp".
+  // `net`: how clients connect: "auto" (shared memory on this machine), "tcp", or "verbs" (RDMA).
   explicit AttackWorld(std::string net) : net_(std::move(net)) {
-    EXPECT_EQ(run_words({"sh", "-c", "umask 077; openssl rand -hex 32 > " + root_key()}).exit, 0);
+    io::SystemDisk disk;
+    EXPECT_TRUE(auth::make_key_file(disk, root_key()).ok());
     start_meta();
     EXPECT_EQ(admin({"init"}).exit, 0);
     for (int node = 1; node <= kNodes; node++) {
@@ -60,10 +72,10 @@ class AttackWorld {
   Child& storage(int node) { return *storage_[static_cast<size_t>(node)]; }
 
   void start_meta() {
-    meta_ = std::make_unique<Child>(
-        Launch{.argv = {FF_BINARY, "serve-meta", "--listen", address_, "--dir", dir_ / "meta",
-                        "--key", root_key(), "--net", net_, "--audit", dir_ / "audit.log"},
-               .env = keyed()});
+    meta_ = std::make_unique<Child>(Launch{
+        .argv = {FF_BINARY, "serve-meta", "--listen", address_, "--dir", dir_ / "meta", "--key",
+                 root_key(), "--net", net_of_daemons(), "--audit", dir_ / "audit.log"},
+        .env = keyed()});
     EXPECT_TRUE(meta_->wait_for_out("\n")) << meta_->err;
     address_ = meta_->out.substr(meta_->out.rfind(' ', meta_->out.find('\n')) + 1);
     address_.resize(address_.find('\n'));
@@ -73,7 +85,7 @@ class AttackWorld {
     child = std::make_unique<Child>(
         Launch{.argv = {FF_BINARY, "serve-storage", "--node", std::to_string(node), "--listen",
                         "127.0.0.1:0", "--meta", address_, "--key", storage_key(node), "--net",
-                        net_, "--disk", dir_ / ("disk" + std::to_string(node))},
+                        net_of_daemons(), "--disk", dir_ / ("disk" + std::to_string(node))},
                .env = keyed()});
     EXPECT_TRUE(child->wait_for_out("listening")) << child->err;
   }
@@ -91,7 +103,8 @@ class AttackWorld {
   }
   ProcessResult with_token(const std::string& token, Words words) const {
     words.insert(words.begin(), FF_BINARY);
-    return run({.argv = std::move(words), .env = keyed({{"FF_TOKEN_FILE", token}})});
+    return run({.argv = std::move(words),
+                .env = keyed({{"FF_TOKEN_FILE", token}, {"FF_NET", net_of_daemons()}})});
   }
   ProcessResult root(Words words) const { return with_key(root_key(), std::move(words)); }
   ProcessResult admin(Words words) const {
@@ -149,7 +162,8 @@ class AttackWorld {
   }
 
  private:
-  static ProcessResult run_words(Words words) { return run({.argv = std::move(words)}); }
+  // Users do not get RDMA.
+  std::string net_of_daemons() const { return net_ == "verbs" ? "auto" : net_; }
 
   const std::string net_;
   TempDir dir_;

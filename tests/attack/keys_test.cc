@@ -1,6 +1,7 @@
 // What the holder of one key can do: what its role allows, below its directory, for its users,
 // until the key is revoked, expires or is of an old generation.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "attack/attack_world.h"
 
@@ -164,7 +165,8 @@ TEST_P(KeysAttack, KeysRotateWithoutDowntime) {
   expect_refused(old, "is of generation 1");
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, KeysAttack, testing::Values("auto", "tcp"));
+INSTANTIATE_TEST_SUITE_P(Over, KeysAttack, testing::ValuesIn(nets()),
+                         [](const auto& net) { return std::string(net.param); });
 
 // Finding 6.
 // The scheduler and its agents hear of revoked keys from the managers.
@@ -177,27 +179,28 @@ TEST(SchedulerAttack, ARevokedKeyMovesNoTask) {
   ASSERT_TRUE(scheduler.wait_for_out("\n")) << scheduler.err;
   std::string at = scheduler.out.substr(scheduler.out.rfind(' ', scheduler.out.find('\n')) + 1);
   at.resize(at.find('\n'));
+  // The task runs as another user.
+  ASSERT_EQ(::chmod(world.file("").c_str(), 0755), 0);
   world.create_key("agent/n1", world.file("n1.key"));
   world.create_key("admin/ann", world.file("ann.key"));
   Child agent({.argv = {FF_BINARY, "schedule", "agent", "--scheduler", at, "--name", "n1",
                         "--listen", "127.0.0.1:0", "--dir", world.file("agent"), "--task-dir",
                         world.file("tasks"), "--key", world.file("n1.key")},
                .env = world.keyed()});
-  const auto ann = [&](Words words) {
-    words.insert(words.begin(), {"schedule"});
-    words.insert(words.end(), {"--scheduler", at, "--timeout", "20s"});
-    return world.with_key(world.file("ann.key"), words);
+  const auto ann = [&](const std::string& command, const Words& words) {
+    Words all = {"schedule", command, "--scheduler", at, "--timeout", "20s"};
+    all.insert(all.end(), words.begin(), words.end());
+    return world.with_key(world.file("ann.key"), all);
   };
   AttackWorld::until("the agent is there",
-                     [&] { return ann({"nodes"}).out.find("n1") != std::string::npos; });
-  ASSERT_EQ(ann({"submit", "--name", "one", "--", "echo", "done"}).exit, 0);
-  AttackWorld::until("the log is read at the agent", [&] {
-    return ann({"logs", "1"}).out.find("done") != std::string::npos;
-  });
+                     [&] { return ann("nodes", {}).out.find("n1") != std::string::npos; });
+  ASSERT_EQ(ann("submit", {"--name", "one", "--user", "nobody", "--", "echo", "done"}).exit, 0);
+  AttackWorld::until("the log is read at the agent",
+                     [&] { return ann("logs", {"1"}).out.find("done") != std::string::npos; });
 
   ASSERT_EQ(world.admin({"key", "revoke", "admin/ann"}).exit, 0);
-  AttackWorld::until("the scheduler refuses her", [&] { return ann({"nodes"}).exit == 5; });
-  const auto refused = ann({"submit", "--name", "two", "--", "true"});
+  AttackWorld::until("the scheduler refuses her", [&] { return ann("nodes", {}).exit == 5; });
+  const auto refused = ann("submit", {"--name", "two", "--user", "nobody", "--", "true"});
   EXPECT_EQ(refused.exit, 5);
   EXPECT_NE(refused.err.find("admin/ann"), std::string::npos) << refused.err;
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# guests.sh one_guest|two_guests TEST_VERBS KERNEL_DIR [GTEST-OPTION...]: runs the tests of RDMA
-# connections in QEMU, on the software RDMA device of Debian's kernel: no RDMA card, no KVM.
+# guests.sh one_guest|two_guests TEST_VERBS KERNEL_DIR [GTEST-OPTION...]
+# guests.sh attack TEST_VERBS KERNEL_DIR TEST_ATTACK FF [GTEST-OPTION...]
+# Runs tests over RDMA in QEMU, on the software RDMA device of Debian's kernel: no RDMA card, no KVM.
 #   one_guest   every test of TEST_VERBS in one guest, over a loopback network
 #   two_guests  a server in one guest, a client in another, then a job of both, over a virtual cable
+#   attack      attackers against daemons of FF, over RDMA, in one guest
 # KERNEL_DIR is what fetch_kernel.sh has made. Exit code 77, and why, when something is missing.
 set -euo pipefail
 
@@ -28,8 +30,9 @@ finish() {
 }
 trap finish EXIT
 
+# make_initrd FILE...: with these files at their places.
 make_initrd() {
-  local root=$work/root
+  local root=$work/root file
   mkdir -p "$root/bb" "$root/modules"
   cp "$(command -v busybox)" "$root/bb/busybox"
   cp "$here/guest_init.sh" "$root/init"
@@ -37,6 +40,11 @@ make_initrd() {
   cp "$program" "$root/test_verbs"
   strip "$root/test_verbs"
   cp "$kernel"/*.ko "$kernel/order" "$root/modules/"
+  for file in "$@"; do
+    mkdir -p "$root$(dirname "$file")"
+    cp "$file" "$root$file"
+    strip "$root$file"
+  done
   (cd "$root" && find . | cpio -o -H newc --quiet) >"$work/initrd"
   rm -rf "$root"
 }
@@ -47,7 +55,8 @@ make_initrd() {
 start() {
   local name=$1 mtu=$2 seconds=$3 words=$4
   shift 4
-  timeout "$seconds" qemu-system-x86_64 -M q35 -accel tcg,thread=multi -cpu max -smp 1 -m 768 \
+  timeout "$seconds" qemu-system-x86_64 -M q35 -accel tcg,thread=multi -cpu max -smp 1 \
+    -m "${guest_mib:-768}" \
     -kernel "$kernel/vmlinux" -initrd "$work/initrd" -nodefaults -display none -no-reboot \
     -serial "file:$work/$name.log" "$@" \
     -append "console=ttyS0 panic=-1 quiet no_timer_check rdma.mtu=$mtu $words" </dev/null &
@@ -66,10 +75,21 @@ words() {
   echo "$*"
 }
 
-make_initrd
+case $mode in
+  attack) make_initrd "$1" "$2" ;;
+  *) make_initrd ;;
+esac
 case $mode in
   one_guest)
     start guest 9000 580 "rdma.netdev=dummy0 rdma.ip=10.77.0.1 rdma.run=$(words /test_verbs "$@")"
+    wait "${guests[@]}" || true
+    finished guest
+    ;;
+  attack)
+    attacker=$1
+    shift 2
+    guest_mib=3072
+    start guest 9000 880 "rdma.netdev=dummy0 rdma.ip=10.77.0.1 rdma.run=$(words "$attacker" "$@")"
     wait "${guests[@]}" || true
     finished guest
     ;;
@@ -94,7 +114,7 @@ case $mode in
     exit $failed
     ;;
   *)
-    echo "usage: guests.sh one_guest|two_guests TEST_VERBS KERNEL_DIR [GTEST-OPTION...]" >&2
+    echo "usage: guests.sh one_guest|two_guests|attack TEST_VERBS KERNEL_DIR [...]" >&2
     exit 2
     ;;
 esac
