@@ -78,7 +78,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ff")
     parser.add_argument("folder")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     shutil.rmtree(args.folder, ignore_errors=True)
     made = cluster.Cluster(args.ff, args.folder)
@@ -115,7 +115,9 @@ def main():
             eve = subprocess.Popen([args.ff, "bench", "meta", "--meta", made.meta, "--files",
                                     "1000000", "--in-flight", "1024", "--clients", "8"],
                                    env=hostile, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)
+                                   stderr=subprocess.DEVNULL,
+                                   # Its own work is not the server's: as on another machine.
+                                   preexec_fn=lambda: os.nice(19))
             time.sleep(2)
             beside = load(args.ff, made.meta, "--files", "20000", "--in-flight", "64")
             eve.kill()
