@@ -6,6 +6,8 @@
 // waits (wait.h) registers there. So cancellation needs no argument: it ends the innermost wait
 // with an error, which propagates like any other error.
 //
+// A task with a Result returns Errc::busy if it lacks memory (std::bad_alloc).
+//
 // Destroying a suspended Task destroys the frames below it: each awaitable unregisters itself from
 // the source that would have woken it. The code avoids symmetric transfer: in sanitizer builds
 // GCC 12 compiles it to real calls, and a loop over tasks that never suspend would overflow the
@@ -18,6 +20,7 @@
 #include <utility>
 
 #include "platform/base/check.h"
+#include "platform/base/result.h"
 
 namespace ff {
 
@@ -45,8 +48,16 @@ struct PromiseBase {
 
   std::suspend_always initial_suspend() const noexcept { return {}; }
   FinalAwaiter final_suspend() const noexcept { return {}; }
-  void unhandled_exception() const noexcept { FF_CHECK(!"an exception left a task"); }
 };
+
+template <class T>
+constexpr bool kIsResult = false;
+template <class T>
+constexpr bool kIsResult<Result<T>> = true;
+
+// The error of the exception that is being handled. Only memory may be missing: a peer or a file
+// may have asked for more than there is. Every other exception is a bug.
+Error exception_error() noexcept;
 
 template <class T>
 struct Promise : PromiseBase {
@@ -57,6 +68,13 @@ struct Promise : PromiseBase {
   void return_value(U&& result) {
     value.emplace(std::forward<U>(result));
   }
+  void unhandled_exception() noexcept {
+    if constexpr (kIsResult<T>) {
+      value.emplace(exception_error());
+    } else {
+      FF_CHECK(!"an exception left a task");
+    }
+  }
   T take() { return std::move(*value); }
 };
 
@@ -64,6 +82,7 @@ template <>
 struct Promise<void> : PromiseBase {
   Task<void> get_return_object();
   void return_void() const {}
+  void unhandled_exception() const noexcept { FF_CHECK(!"an exception left a task"); }
   void take() const {}
 };
 

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,11 +29,7 @@ struct Method {
 template <class Message>
 Result<Message> parse_message(const std::string& bytes) {
   Message message;
-  try {
-    if (message.ParseFromString(bytes)) return message;
-  } catch (const std::bad_alloc&) {
-    return fail(Errc::busy, "no memory for a message of {} bytes", bytes.size());
-  }
+  if (message.ParseFromString(bytes)) return message;
   return fail(Errc::corrupt, "the message is not valid protobuf");
 }
 

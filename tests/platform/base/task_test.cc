@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,6 +49,23 @@ Task<int> sum_of_many(int count) {
   int sum = 0;
   for (int i = 0; i < count; i++) sum += co_await constant(1);
   co_return sum;
+}
+
+Task<Result<int>> lacks_memory(Loop& loop, bool waits) {
+  if (waits) {
+    YieldWait yield(loop);
+    FF_CO_TRY(co_await yield);
+  }
+  throw std::bad_alloc();
+  co_return 0;
+}
+
+TEST_F(TaskTest, MissingMemoryIsAnError) {
+  for (const bool waits : {false, true}) {
+    const auto result = run_task(loop_, lacks_memory(loop_, waits));
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, Errc::busy);
+  }
 }
 
 TEST_F(TaskTest, AMillionAwaitsNeedNoStack) {
