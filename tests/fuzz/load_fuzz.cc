@@ -52,6 +52,14 @@ void* operator new(size_t size) {
   if (now > peak_bytes.load()) peak_bytes.store(now);
   return memory;
 }
+// std::stable_sort() takes this one, which AddressSanitizer replaces by its own.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* memory) noexcept {
   if (memory != nullptr) held_bytes -= static_cast<int64_t>(::malloc_usable_size(memory));
   std::free(memory);
