@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # guests.sh one_guest|two_guests TEST_VERBS KERNEL_DIR [GTEST-OPTION...]
 # guests.sh attack TEST_VERBS KERNEL_DIR TEST_ATTACK FF [GTEST-OPTION...]
-# Runs tests over RDMA in QEMU, on the software RDMA device of Debian's kernel: no RDMA card, no KVM.
+# Runs tests over RDMA in QEMU, on the software RDMA device of Debian's kernel: needs no RDMA card
+# and no KVM.
 #   one_guest   every test of TEST_VERBS in one guest, over a loopback network
 #   two_guests  a server in one guest, a client in another, then a job of both, over a virtual cable
 #   attack      attackers against daemons of FF, over RDMA, in one guest
