@@ -241,13 +241,14 @@ TEST_F(ScheduleHealth, AnIdleNodeRunsItsChecksAndIsDrainedAndReturnedByThem) {
 }
 
 // The runs of `ff validate` that the agent has started. A process that still is to become one does
-// not yet end with its parent.
+// not yet end with its parent, and has the words of the agent, such as --validate-level.
 std::set<pid_t> checks_of(pid_t agent) {
   std::set<pid_t> found;
   const std::string pid = std::to_string(agent);
+  const std::string run("validate\0run", sizeof "validate run" - 1);
   std::istringstream all(test::read_file("/proc/" + pid + "/task/" + pid + "/children"));
   for (pid_t child = 0; all >> child;) {
-    if (has(test::read_file("/proc/" + std::to_string(child) + "/cmdline"), "validate")) {
+    if (has(test::read_file("/proc/" + std::to_string(child) + "/cmdline"), run)) {
       found.insert(child);
     }
   }
