@@ -32,7 +32,6 @@ Agent::Agent(rpc::ClientContext& context, rpc::Router& router, NodeReconciler& r
              Options options)
     : context_(context),
       loop_(context.loop),
-      keyring_(context.transport.keyring()),
       reconciler_(reconciler),
       options_(std::move(options)),
       scheduler_(context, options_.scheduler, auth::Service{auth::Role::scheduler, {}}),
@@ -136,7 +135,9 @@ Task<Result<wire::SyncReply>> Agent::send_sync() {
   request.set_scheduler(report_.scheduler);
   for (const wire::Held& held : report_.held) *request.add_held() = held;
   request.set_seen(orders_version_);
-  if (keyring_ != nullptr) request.set_revocations(keyring_->revocations_version());
+  if (const auto* keyring = context_.transport.keyring()) {
+    request.set_revocations(keyring->revocations_version());
+  }
   if (checks_.report().run() != 0) *request.mutable_checks() = checks_.report();
   CancellationToken* const parent = co_await current_cancellation();
   CancelScope scope(loop_, parent, INT64_MAX, "");
@@ -154,8 +155,8 @@ Result<void> Agent::accept_reply(wire::SyncReply reply, int64_t sent_ns) {
   }
   reconciler_.set_lease(sent_ns, std::max<int64_t>(0, reply.lease()));
   orders_version_ = reply.version();
-  if (keyring_ != nullptr && reply.has_revocations()) {
-    keyring_->set_revocations(rpc::from_wire(reply.revocations()));
+  if (auto* keyring = context_.transport.keyring(); keyring && reply.has_revocations()) {
+    keyring->set_revocations(rpc::from_wire(reply.revocations()));
   }
   checks_.set_wanted_run(reply.checks());
   orders_ = std::move(reply);

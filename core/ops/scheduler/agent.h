@@ -54,7 +54,6 @@ class Agent {
 
   rpc::ClientContext& context_;
   Loop& loop_;
-  auth::Keyring* const keyring_;  // null: without keys
   NodeReconciler& reconciler_;
   Options options_;
   rpc::Client scheduler_;

@@ -127,11 +127,10 @@ bool read_field(std::string_view field, Entity& entity) {
 std::optional<Entity> read_identity(std::string_view identity) {
   const auto fields = split(identity, ' ');
   if (fields.size() < 2 || fields[0] != kIdentityFormat) return std::nullopt;
-  auto named = parse_full_name(fields[1]);
-  if (!named) return std::nullopt;
-  Entity entity{.role = named->role, .name = std::move(named->name)};
+  auto entity = parse_full_name(fields[1]);
+  if (!entity) return std::nullopt;
   for (const std::string_view field : std::span(fields).subspan(2)) {
-    if (!read_field(field, entity)) return std::nullopt;
+    if (!read_field(field, *entity)) return std::nullopt;
   }
   return entity;
 }
@@ -146,11 +145,11 @@ std::optional<Role> parse_role(std::string_view name) {
   return static_cast<Role>(found - kRoles.begin());
 }
 
-std::optional<EntityName> parse_full_name(std::string_view text) {
+std::optional<Entity> parse_full_name(std::string_view text) {
   const size_t slash = text.find('/');
   const auto role = parse_role(text.substr(0, slash));
   if (!role || slash == std::string_view::npos) return std::nullopt;
-  return EntityName{*role, std::string(text.substr(slash + 1))};
+  return Entity{.role = *role, .name = std::string(text.substr(slash + 1))};
 }
 
 std::string Entity::full_name() const { return fmt::format("{}/{}", role_name(role), name); }

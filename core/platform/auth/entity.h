@@ -97,12 +97,8 @@ struct Entity {
   bool restricted() const { return !uids.empty() || !path.empty() || read_only; }
 };
 
-struct EntityName {
-  Role role = Role::user;
-  std::string name = {};
-};
-// "storage/3"; the name is not checked (check_entity()). Empty: no such role, or no name.
-std::optional<EntityName> parse_full_name(std::string_view text);
+// Of "storage/3"; the name is not checked (check_entity()). Empty: no such role, or no name.
+std::optional<Entity> parse_full_name(std::string_view text);
 
 // The user of a user's key, and the key's serial number: users lose keys one by one.
 struct TokenId {

@@ -306,14 +306,12 @@ Result<size_t> TlsStream::encrypt_record(std::span<const ByteView> from, size_t 
   return fail(Errc::unreachable, "the peer has closed");
 }
 
-// Encrypts as much as one write to the socket should take.
-Result<size_t> TlsStream::encrypt(std::span<const ByteView> from, size_t skip) {
-  size_t given = 0;
-  for (const ByteView piece : from) given += piece.size();
+// Encrypts as much of the `bytes` after the first `skip` as one write to the socket should take.
+Result<size_t> TlsStream::encrypt(std::span<const ByteView> from, size_t skip, size_t bytes) {
   std::swap(encrypted_, spare_buffer());
   encrypted_.reserve(kBatchBytes + kBatchBytes / kRecordsABatch);
   size_t taken = 0;
-  while (skip + taken < given && taken < kBatchBytes) {
+  while (taken < std::min(bytes, kBatchBytes)) {
     FF_TRY(const size_t record, encrypt_record(from, skip + taken));
     taken += record;
   }
@@ -339,7 +337,7 @@ Result<std::optional<size_t>> TlsStream::try_write(std::span<const ByteView> fro
     taken += reported;
     unreported_ -= reported;
     if (taken == given) break;
-    FF_TRY(unreported_, encrypt(from, taken));
+    FF_TRY(unreported_, encrypt(from, taken, given - taken));
   }
   if (taken == 0 && given > 0) return std::optional<size_t>();
   return std::optional(taken);

@@ -119,7 +119,7 @@ class TlsStream final : public Stream {
   Result<Outcome> outcome(int returned);
   Error failure(int code);
   Error key_failure(int reason, const std::string& text) const;
-  Result<size_t> encrypt(std::span<const ByteView> from, size_t skip);
+  Result<size_t> encrypt(std::span<const ByteView> from, size_t skip, size_t bytes);
   Result<size_t> encrypt_record(std::span<const ByteView> from, size_t skip);
   Result<bool> send_encrypted();
 

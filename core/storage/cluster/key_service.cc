@@ -25,13 +25,13 @@ Result<auth::Entity> wanted_entity(const wire::CreateKeyRequest& request, int64_
     error.hint = "Give ROLE/NAME, such as storage/n4, mount/host7, agent/n12 or admin/ann.";
     return error;
   }
-  const auth::Role role = named->role;
+  auth::Entity& entity = *named;
+  const auth::Role role = entity.role;
   if (role == auth::Role::user) {
     Error error = fail(Errc::usage, "users get tokens");
     error.hint = "Make one: ff admin user add, or ff admin user token.";
     return error;
   }
-  auth::Entity entity{.role = role, .name = std::move(named->name)};
   if (role == auth::Role::meta || role == auth::Role::scheduler || role == auth::Role::rank) {
     Error error = fail(Errc::usage, "a {} needs the root key itself", auth::role_name(role));
     error.hint = "Copy the file of the root key to its machine.";
@@ -51,7 +51,7 @@ Result<auth::Entity> wanted_entity(const wire::CreateKeyRequest& request, int64_
   if (request.lifetime_s() < 0) return fail(Errc::usage, "a lifetime cannot be negative");
   if (request.lifetime_s() > 0) entity.expires_s = now_s + request.lifetime_s();
   FF_TRY(auth::check_entity(entity));
-  return entity;
+  return std::move(entity);
 }
 
 }  // namespace

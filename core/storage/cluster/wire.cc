@@ -313,7 +313,7 @@ wire::KeyRecords to_wire(const KeyRecords& records) {
   out.set_rotated_us(records.rotated_us);
   for (const IssuedKey& key : records.issued) *out.add_issued() = to_wire(key);
   for (const auto& [entity, serial] : records.revocations.serials) {
-    wire::Revocation& one = *out.add_revoked();
+    rpc::wire::Revoked& one = *out.add_revoked();
     one.set_entity(entity);
     one.set_serial(serial);
   }
@@ -329,7 +329,7 @@ Result<KeyRecords> from_wire(const wire::KeyRecords& records) {
     FF_TRY(auth::Entity entity, auth::parse_identity(key.identity()));
     out.issued.push_back({.entity = std::move(entity), .by = key.by()});
   }
-  for (const wire::Revocation& one : records.revoked()) {
+  for (const rpc::wire::Revoked& one : records.revoked()) {
     out.revocations.serials[one.entity()] = one.serial();
   }
   return out;
