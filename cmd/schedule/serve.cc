@@ -17,7 +17,7 @@
 #include "platform/base/units.h"
 #include "platform/io/system_disk.h"
 #include "storage/client/mode.h"
-#include "storage/cluster/revocation_follower.h"
+#include "storage/cluster/revocation_poller.h"
 #include "storage/meta/meta_client.h"
 
 namespace ff::cmd {
@@ -127,7 +127,7 @@ class TokenChecks {
   std::optional<scheduler::RevokedTokens> revoked_;
   std::optional<meta::MetaClient> meta_;
   std::optional<scheduler::TokenChecker> listed_;
-  std::optional<cluster::RevocationFollower> keys_;
+  std::optional<cluster::RevocationPoller> keys_;
 };
 
 Result<void> check_limits(const ScheduleServeOptions& options) {
@@ -218,11 +218,11 @@ void declare_schedule_serve(Command& serve) {
       "Without a key only this machine can connect, and all its users are operators. The scheduler "
       "checks each token at each call. With --meta it asks the metadata servers, and a token that "
       "'ff admin user remove' has removed is refused within 10 seconds; if no server answers for 5 "
-      "minutes, all tokens are refused until one does. It also asks for the revoked keys ('ff "
-      "admin key "
-      "revoke') and passes them on to the agents. Without metadata servers, write the tokens "
-      "to refuse into the file of --revoked-tokens: lines with a uid, or with a uid and the serial "
-      "number of one token. Without both options the scheduler refuses all tokens.\n\nOne user may "
+      "minutes, all tokens are refused until one does. The scheduler also asks these servers for "
+      "revoked keys ('ff admin key revoke') and passes them on to its agents. Without metadata "
+      "servers, write the tokens to refuse into the file of --revoked-tokens: lines with a uid, or "
+      "with a uid and the serial number of one token. Without both options the scheduler refuses "
+      "all tokens.\n\nOne user may "
       "hold a share of the scheduler: --max-user-tasks unfinished tasks, with 16 KiB of commands "
       "and environments per task on average. All users together may hold nine tenths of "
       "--max-tasks; the rest is for operators.\n\n--http also serves a web page with running "

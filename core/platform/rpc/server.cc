@@ -40,7 +40,7 @@ Server::Server(Loop& loop, net::Transport& transport, const Router& router, Metr
       methods_(router, metrics),
       self_(std::move(self)),
       limits_(limits),
-      turns_(loop, metrics, limits_.user_calls_running),
+      throttle_(loop, metrics, limits_.user_calls_running),
       accept_gate_(loop),
       connection_gate_(loop) {}
 
@@ -174,7 +174,7 @@ Task<Result<std::unique_ptr<ServerConnection>>> Server::open_connection(
   }
   auto served =
       std::make_unique<ServerConnection>(std::move(connection), std::move(*peer), methods_,
-                                         limits_.connection, transport_.keyring(), &turns_);
+                                         limits_.connection, transport_.keyring(), &throttle_);
   if (const std::string& id = served->peer().client.id; !id.empty()) {
     by_client_[id] = served.get();
   }

@@ -86,7 +86,7 @@ class Server {
     uint64_t silent = 0;
   };
   std::map<Errc, RefusalLog> refusal_logs_;
-  CallTurns turns_;
+  CallThrottle throttle_;
   bool closing_ = false;
   std::vector<std::unique_ptr<net::Listener>> listeners_;
   std::set<ServerConnection*> open_connections_;

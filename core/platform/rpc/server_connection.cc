@@ -95,12 +95,12 @@ void ServerMethods::record(Entry& entry, const Result<std::string>& result, int6
 
 ServerConnection::ServerConnection(std::unique_ptr<net::Connection> connection, Peer peer,
                                    ServerMethods& methods, ServerConnectionLimits limits,
-                                   const auth::Keyring* keyring, CallTurns* turns)
+                                   const auth::Keyring* keyring, CallThrottle* throttle)
     : RpcConnection(std::move(connection), std::move(peer), methods.metrics()),
       methods_(methods),
       limits_(limits),
       keyring_(keyring),
-      turns_(turns),
+      throttle_(throttle),
       disconnected_(loop()),
       call_gate_(loop()) {
   start();
@@ -218,17 +218,17 @@ Task<void> ServerConnection::serve(ServerCall& call, ServerMethods::Entry& metho
   const int64_t began_ns = call.began_ns_;
   const uint64_t number = call.number_;
   const size_t bytes = message.size();
-  Result<CallTurns::Turn> turn = CallTurns::Turn();
+  Result<CallThrottle::Permit> permit = CallThrottle::Permit();
   const auto& caller = peer().entity;
-  if (turns_ != nullptr && caller && caller->role == auth::Role::user) {
-    turn = co_await turns_->begin_of_user(caller->full_name())
-               .with_cancellation(call.scope_.cancellation());
-  } else if (turns_ != nullptr) {
-    turn = turns_->begin();
+  if (throttle_ != nullptr && caller && caller->role == auth::Role::user) {
+    permit = co_await throttle_->begin_of_user(caller->full_name())
+                 .with_cancellation(call.scope_.cancellation());
+  } else if (throttle_ != nullptr) {
+    permit = throttle_->begin();
   }
   Result<std::string> result = std::string();
-  if (!turn) result = std::move(turn).error();
-  if (turn)
+  if (!permit) result = std::move(permit).error();
+  if (permit)
     result = co_await method.route->handler(call, std::move(message))
                  .with_cancellation(call.scope_.cancellation());
   // What only operators may do, and did; managers call one another all the time.

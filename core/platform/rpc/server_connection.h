@@ -12,7 +12,7 @@
 #include "platform/auth/keyring.h"
 #include "platform/base/metrics.h"
 #include "platform/rpc/call_counters.h"
-#include "platform/rpc/call_turns.h"
+#include "platform/rpc/call_throttle.h"
 #include "platform/rpc/rpc_connection.h"
 
 namespace ff::rpc {
@@ -110,11 +110,11 @@ constexpr int64_t kPullNs = 10 * kSecond;
 
 class ServerConnection final : public RpcConnection {
  public:
-  // `keyring`: of this server, null without keys; `turns`: of the calls of all connections of the
-  // server, null without limits. Both must outlive the connection.
+  // `keyring`: of this server, null without keys; `throttle`: of the calls of all connections of
+  // the server, null without limits. Both must outlive the connection.
   ServerConnection(std::unique_ptr<net::Connection> connection, Peer peer, ServerMethods& methods,
                    ServerConnectionLimits limits, const auth::Keyring* keyring = nullptr,
-                   CallTurns* turns = nullptr);
+                   CallThrottle* throttle = nullptr);
 
   size_t calls() const { return calls_.size(); }
   // Runs until the connection has failed and every call has ended.
@@ -139,7 +139,7 @@ class ServerConnection final : public RpcConnection {
   ServerMethods& methods_;
   const ServerConnectionLimits limits_;
   const auth::Keyring* const keyring_;
-  CallTurns* const turns_;
+  CallThrottle* const throttle_;
   uint64_t checked_version_ = 0;  // of the revocations that check_key() has seen
   int64_t check_again_ns_ = 0;    // when the key of the peer may have expired
   bool draining_ = false;

@@ -1,5 +1,5 @@
 // Which calls of users run beside those of others.
-#include "platform/rpc/call_turns.h"
+#include "platform/rpc/call_throttle.h"
 
 #include <gtest/gtest.h>
 
@@ -12,16 +12,16 @@
 namespace ff::rpc {
 namespace {
 
-class CallTurnsTest : public testing::Test {
+class CallThrottleTest : public testing::Test {
  protected:
-  using Asked = std::optional<Result<CallTurns::Turn>>;
+  using Asked = std::optional<Result<CallThrottle::Permit>>;
 
-  static Task<void> ask(CallTurns& turns, std::string user, Asked& into) {
-    into = co_await turns.begin_of_user(std::move(user));
+  static Task<void> ask(CallThrottle& throttle, std::string user, Asked& into) {
+    into = co_await throttle.begin_of_user(std::move(user));
   }
-  // Asks for `count` turns; those that run are set in `calls`.
+  // Asks for `count` permits; those that run are set in `calls`.
   void ask_for(const std::string& user, size_t count, std::list<Asked>& calls) {
-    for (size_t i = 0; i < count; i++) gate_.spawn(ask(turns_, user, calls.emplace_back()));
+    for (size_t i = 0; i < count; i++) gate_.spawn(ask(throttle_, user, calls.emplace_back()));
     settle();
   }
   void settle() { world_.run_for(kMillisecond); }
@@ -40,13 +40,13 @@ class CallTurnsTest : public testing::Test {
   sim::SimWorld world_;
   Loop& loop_ = world_.loop();
   Metrics metrics_;
-  CallTurns turns_{loop_, metrics_, 16};
+  CallThrottle throttle_{loop_, metrics_, 16};
   std::list<Asked> eve_, bob_;
-  std::list<CallTurns::Turn> nodes_;
+  std::list<CallThrottle::Permit> nodes_;
   Gate gate_{loop_};
 };
 
-TEST_F(CallTurnsTest, AUserAloneRunsASetNumber) {
+TEST_F(CallThrottleTest, AUserAloneRunsASetNumber) {
   ask_for("user/eve", 100, eve_);
   EXPECT_EQ(running(eve_), 16u);
   size_t ended = 0;
@@ -54,8 +54,8 @@ TEST_F(CallTurnsTest, AUserAloneRunsASetNumber) {
   EXPECT_EQ(ended, 100u);
 }
 
-TEST_F(CallTurnsTest, AUserRunsAQuarterOfWhatOthersHaveInFlight) {
-  for (int i = 0; i < 40; i++) nodes_.push_back(turns_.begin());
+TEST_F(CallThrottleTest, AUserRunsAQuarterOfWhatOthersHaveInFlight) {
+  for (int i = 0; i < 40; i++) nodes_.push_back(throttle_.begin());
   ask_for("user/eve", 1000, eve_);
   EXPECT_EQ(running(eve_), 10u);
   nodes_.resize(8);
@@ -74,20 +74,21 @@ TEST_F(CallTurnsTest, AUserRunsAQuarterOfWhatOthersHaveInFlight) {
   EXPECT_EQ(running(eve_), 16u) << "nobody else is there";
 }
 
-TEST_F(CallTurnsTest, TwoUsersWhoAskForMuchRunAlike) {
+TEST_F(CallThrottleTest, TwoUsersWhoAskForMuchRunAlike) {
   ask_for("user/eve", 1000, eve_);
   ask_for("user/bob", 100, bob_);
   EXPECT_EQ(running(eve_), 16u);
   EXPECT_EQ(running(bob_), 16u);
 }
 
-TEST_F(CallTurnsTest, WhoGivesUpLeavesTheTurnToOthers) {
+TEST_F(CallThrottleTest, WhoGivesUpLeavesTheTurnToOthers) {
   ask_for("user/eve", 16, eve_);
   CancelScope scope(loop_, nullptr, INT64_MAX, {});
   Asked first;
-  gate_.spawn([](CallTurns& turns, Asked& into, CancellationToken& cancellation) -> Task<void> {
-    into = co_await turns.begin_of_user("user/eve").with_cancellation(cancellation);
-  }(turns_, first, scope.cancellation()));
+  gate_.spawn(
+      [](CallThrottle& throttle, Asked& into, CancellationToken& cancellation) -> Task<void> {
+        into = co_await throttle.begin_of_user("user/eve").with_cancellation(cancellation);
+      }(throttle_, first, scope.cancellation()));
   settle();
   ask_for("user/eve", 1, bob_);
   scope.cancellation().request(fail(Errc::interrupted, "given up"));

@@ -10,12 +10,12 @@
 
 namespace ff::cluster {
 
-class RevocationFollower {
+class RevocationPoller {
  public:
   // The role of this process must be one of auth::kOperators. `keyring`: of this process. Both
   // outlive it.
-  RevocationFollower(rpc::ClientContext& context, const std::vector<net::Address>& managers,
-                     auth::Keyring& keyring)
+  RevocationPoller(rpc::ClientContext& context, const std::vector<net::Address>& managers,
+                   auth::Keyring& keyring)
       : loop_(context.loop), keyring_(keyring), managers_(context, managers), gate_(loop_) {}
 
   void start() { gate_.spawn(run()); }

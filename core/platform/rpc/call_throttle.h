@@ -1,6 +1,6 @@
-// Turns of a server's calls: which call of a user (auth/entity.h) may run now. A user with a fifth
-// of all calls in flight costs others a fifth of the server; one who asks for more waits, so that a
-// hostile or broken client of one user does not slow down the others. Owned by one loop.
+// The throttle of a server's calls: which call of a user (auth/entity.h) may run now. A user with a
+// fifth of all calls in flight costs others a fifth of the server; the calls beyond that wait, so
+// that a hostile or broken client of one user does not slow down the others. Owned by one loop.
 #pragma once
 
 #include <array>
@@ -17,25 +17,25 @@
 
 namespace ff::rpc {
 
-class CallTurns {
+class CallThrottle {
  public:
   // Both outlive it. `user_calls_max`: calls of one user that run at a time, at most.
-  CallTurns(Loop& loop, Metrics& metrics, size_t user_calls_max)
+  CallThrottle(Loop& loop, Metrics& metrics, size_t user_calls_max)
       : loop_(loop), metrics_(metrics), user_calls_max_(user_calls_max) {}
 
-  // A call that runs, until this is destroyed.
-  class [[nodiscard]] Turn;
+  // A call may run, and runs until this is destroyed.
+  class [[nodiscard]] Permit;
   // Of a node, a mount or an operator: at once.
-  Turn begin();
+  Permit begin();
   // Waits until at most a quarter as many calls of the user run as others have in flight, at least
   // one, at most `user_calls_max`.
-  Task<Result<Turn>> begin_of_user(std::string user);
+  Task<Result<Permit>> begin_of_user(std::string user);
 
  private:
   struct Waiter {
-    explicit Waiter(Loop& loop) : turn(loop) {}
-    Event turn;
-    bool has_turn = false;
+    explicit Waiter(Loop& loop) : wake(loop) {}
+    Event wake;
+    bool granted = false;
   };
   struct User {
     size_t in_flight = 0;
@@ -59,24 +59,25 @@ class CallTurns {
   std::map<std::string, User> users_;  // kept: users are few
 };
 
-class CallTurns::Turn {
+class CallThrottle::Permit {
  public:
-  Turn() = default;
-  Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)), user_(other.user_) {}
-  Turn& operator=(Turn&& other) noexcept {
-    std::swap(turns_, other.turns_);
+  Permit() = default;
+  Permit(Permit&& other) noexcept
+      : throttle_(std::exchange(other.throttle_, nullptr)), user_(other.user_) {}
+  Permit& operator=(Permit&& other) noexcept {
+    std::swap(throttle_, other.throttle_);
     std::swap(user_, other.user_);
     return *this;
   }
-  ~Turn() {
-    if (turns_ != nullptr) turns_->end(user_);
+  ~Permit() {
+    if (throttle_ != nullptr) throttle_->end(user_);
   }
 
  private:
-  friend class CallTurns;
-  Turn(CallTurns& turns, User* user) : turns_(&turns), user_(user) {}
+  friend class CallThrottle;
+  Permit(CallThrottle& throttle, User* user) : throttle_(&throttle), user_(user) {}
 
-  CallTurns* turns_ = nullptr;
+  CallThrottle* throttle_ = nullptr;
   User* user_ = nullptr;  // null: not of a user
 };
 

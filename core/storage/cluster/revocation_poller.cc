@@ -1,5 +1,5 @@
-// revocation_follower.cc: while no manager answers, the last revocations count.
-#include "storage/cluster/revocation_follower.h"
+// revocation_poller.cc: while no manager answers, the last revocations count.
+#include "storage/cluster/revocation_poller.h"
 
 #include "platform/base/log.h"
 #include "storage/cluster/key_service.h"
@@ -15,7 +15,7 @@ constexpr int64_t kAnswerNs = 3 * kSecond;
 
 }  // namespace
 
-Task<void> RevocationFollower::run() {
+Task<void> RevocationPoller::run() {
   bool failed = false;
   for (;;) {
     wire::ListKeysRequest request;
@@ -33,7 +33,7 @@ Task<void> RevocationFollower::run() {
   }
 }
 
-Task<void> RevocationFollower::close() {
+Task<void> RevocationPoller::close() {
   Error reason = fail(Errc::interrupted, "the server goes down");
   co_await gate_.close(std::move(reason));
   co_await managers_.close();
