@@ -137,6 +137,8 @@ FuseSession::ReplyTask FuseSession::setattr(FuseRequest& request) {
   if ((in.valid & FATTR_GID) != 0) change.to.gid = in.gid;
   if ((in.valid & FATTR_SIZE) != 0) change.length = in.size;
   if ((in.valid & FATTR_FH) != 0) change.handle = in.fh;
+  constexpr uint32_t kNoAttribute = FATTR_FH | FATTR_LOCKOWNER | FATTR_CTIME;
+  change.drop_set_ids = (in.valid & FATTR_KILL_SUIDGID) != 0 || (in.valid & ~kNoAttribute) == 0;
   constexpr uint32_t kNow = FATTR_ATIME_NOW | FATTR_MTIME_NOW;
   if ((in.valid & kNow) == kNow) {
     change.to.times_now = true;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "platform/base/text.h"
+#include "storage/meta/access.h"
 
 namespace ff::mount {
 
@@ -71,11 +72,17 @@ Task<Result<meta::Inode>> Operations::setattr(meta::Caller caller, meta::InodeId
     const meta::Caller who = by != nullptr && by->writes ? meta::Caller() : caller;
     FF_CO_TRY(co_await truncate(who, *cached, *change.length));
   }
-  const auto& to = change.to;
+  auto& to = change.to;
   const bool times = to.atime_ns || to.mtime_ns || to.times_now;
   if (!times && !to.mode && !to.uid && !to.gid) {
     FF_CO_TRY(auto looked, co_await getattr(inode));
-    co_return std::move(looked.inode);
+    const meta::Inode& now = looked.inode;
+    const bool may = change.length.has_value() || caller.is_root() || caller.uid == now.uid;
+    const uint32_t mode = meta::without_set_ids(now);
+    if (!change.drop_set_ids || !may || mode == now.mode) co_return std::move(looked.inode);
+    // The right to write was checked, or is the owner's: the server need not check it again.
+    caller = meta::Caller();
+    to.mode = mode;
   }
   // Earlier writes must not change the times that are set now.
   if (times && cached->writer != nullptr) {

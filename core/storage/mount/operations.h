@@ -53,6 +53,9 @@ class Operations {
     meta::Namespace::Attributes to = {};
     std::optional<uint64_t> length = {};
     std::optional<uint64_t> handle = {};  // a handle that is open for writing
+    // The kernel wants set-user-ID and set-group-ID cleared: a truncation of a user, or a chown(2)
+    // that changes nothing.
+    bool drop_set_ids = false;
   };
   Task<Result<meta::Inode>> setattr(meta::Caller caller, meta::InodeId inode, SetAttributes change);
   Task<Result<meta::Inode>> mknod(meta::Caller caller, meta::InodeId dir, std::string name,

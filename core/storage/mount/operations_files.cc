@@ -343,6 +343,9 @@ Task<Result<void>> Operations::allocate(uint64_t handle, int mode, uint64_t offs
   const auto file = open->inode->writer;
   constexpr int kKnown = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
   if ((mode & ~kKnown) != 0) co_return errno_error(EOPNOTSUPP, "fallocate");
+  if (open->uid != 0) {
+    FF_CO_TRY(co_await drop_set_ids(*open->inode));
+  }
   const bool clears = (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0;
   if (clears) {
     FF_CO_TRY(co_await file->punch_hole(offset, size));

@@ -50,6 +50,22 @@ def fallocate(fd, mode, offset, size):
     call(LIBC.fallocate64, fd, mode, ctypes.c_long(offset), ctypes.c_long(size))
 
 
+def reserve(path, mode):
+    file = os.open(path, os.O_RDWR)
+    fallocate(file, mode, 0, 4096)
+    os.close(file)
+
+
+def cut(path):
+    with open(path, "r+b") as file:
+        file.truncate(2)
+
+
+def copy_range(source, target):
+    with open(source, "rb") as data, open(target, "r+b") as out:
+        os.copy_file_range(data.fileno(), out.fileno(), 4)
+
+
 def touch(path, text=""):
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
@@ -226,7 +242,8 @@ def modes():
     info = os.stat("group/dir")
     check(info.st_gid == 1234 and info.st_mode & 0o2000 != 0, "a directory in one with setgid")
     check(os.stat("group/file").st_gid == 1234, "a file in one")
-    touch("su")
+    touch("data", "text")
+    touch("su", "more text")
     os.chown("su", 1000, 1000)
 
     def mode_after(work):
@@ -238,8 +255,25 @@ def modes():
           "who writes loses set-user-ID")
     check(mode_after(lambda: as_user(1000, 1000, [], lambda: os.truncate("su", 0))) == 0o755,
           "who truncates loses it")
+    check(mode_after(lambda: as_user(1000, 1000, [], lambda: cut("su"))) == 0o755,
+          "who truncates an open file loses it")
+    for mode, what in ((0, "reserves room"), (PUNCH_HOLE | KEEP_SIZE, "frees room")):
+        check(mode_after(lambda: as_user(1000, 1000, [], lambda: reserve("su", mode))) == 0o755,
+              f"who {what} loses it")
+    check(mode_after(lambda: as_user(1000, 1000, [], lambda: copy_range("data", "su"))) == 0o755,
+          "who copies into it loses it")
     check(mode_after(lambda: append("su", "x")) == 0o6755, "but root keeps it")
     check(mode_after(lambda: os.chown("su", 1001, 1001)) == 0o755, "a new owner loses it")
+    os.mkfifo("su.fifo")
+    os.mknod("su.device", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind("su.socket")
+    for name in ("su", "su.fifo", "su.device", "su.socket"):
+        os.chown(name, 1000, 1000)
+        for group in (1000, 50, -1):
+            os.chmod(name, 0o6555)
+            as_user(1000, 1000, [50], lambda: os.chown(name, -1, group))
+            check(os.stat(name).st_mode & 0o7777 == 0o555, f"chown(-1, {group}) of {name}")
     os.mkdir("sticky")
     os.chmod("sticky", 0o1777)
     as_user(1000, 1000, [], lambda: touch("sticky/a"))
