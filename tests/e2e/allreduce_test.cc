@@ -2,6 +2,8 @@
 // kind, what is refused, and ranks that are lost.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -64,6 +66,32 @@ TEST(AllreduceBench, MistakesAreNamed) {
     EXPECT_NE(ran.err.find(one.said), std::string::npos) << one.words[0] << ": " << ran.err;
     EXPECT_EQ(ran.out, "") << one.words[0];
   }
+}
+
+// The command of ff-training(7) for torchrun, on one machine and small: Debian 12's PyTorch must
+// know its options.
+TEST(AllreduceBench, RunsUnderTorchrunAsThePageSays) {
+  if (::access("/usr/bin/torchrun", X_OK) != 0)
+    GTEST_SKIP() << "no torchrun: install python3-torch";
+  const std::string page = test::read_file(FF_SOURCE_DIR "/man/ff-training.7");
+  const size_t begin = page.find("\ntorchrun ");
+  ASSERT_NE(begin, std::string::npos);
+  std::string line = page.substr(begin + 1, page.find("#", begin) - begin - 1);
+  for (const auto& [from, to] : {std::pair{"\\e\n", " "},
+                                 {"\\-", "-"},
+                                 {"--nnodes 4", "--nnodes 1"},
+                                 {"--nproc_per_node 8", "--nproc_per_node 2"},
+                                 {"node1:29500", "127.0.0.1:0"},
+                                 {" ff ", " " FF_BINARY " "},
+                                 {"-b 186M -e 186M", "-b 1K -e 1K"}}) {
+    ASSERT_NE(line.find(from), std::string::npos) << from << " in " << line;
+    for (size_t at = 0; (at = line.find(from, at)) != std::string::npos; at += strlen(to)) {
+      line.replace(at, strlen(from), to);
+    }
+  }
+  test::Child ran(test::Launch{.argv = {"sh", "-c", "exec " + line}});
+  EXPECT_EQ(ran.finish(), 0) << line << ran.out << ran.err;
+  EXPECT_NE(ran.out.find("# Out of bounds values : 0 OK"), std::string::npos) << ran.out << ran.err;
 }
 
 TEST(AllreduceBench, TheTableIsThatOfNcclTests) {
