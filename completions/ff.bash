@@ -10,7 +10,7 @@ _ff_subs() {
     'admin key') reply='create list revoke rotate' ;;
     'admin user') reply='add token list remove' ;;
     'allreduce') reply='bench run' ;;
-    'bench') reply='disk digest chain io ring meta chunk net' ;;
+    'bench') reply='disk digest chain io files ring meta chunk net' ;;
     'checkpoint') reply='save load list show diff latest verify forget prune export salvage watch' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
     'generate') reply='docs systemd cron' ;;
@@ -58,6 +58,7 @@ _ff_options() {
     'bench digest') reply='--size --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench chain') reply='--meta --table --raw --size --depth --small-depth --rounds --hold --keep --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench io') reply='--meta --raw --size --depth --small-depth --rounds --batch --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'bench files') reply='--processes --files --size --own-directories --rounds --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench ring') reply='--raw --size --depth --small-depth --rounds --batch --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench meta') reply='--meta --files --depth --width --in-flight --clients --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench chunk') reply='--size --depth --small-depth --rounds --chunks --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -368,6 +369,11 @@ _ff_value() {
     'bench io --key') reply='file' ;;
     'bench io --token') reply='file' ;;
     'bench io --timeout') reply='any' ;;
+    'bench files --processes') reply='any' ;;
+    'bench files --files') reply='any' ;;
+    'bench files --size') reply='any' ;;
+    'bench files --rounds') reply='any' ;;
+    'bench files --timeout') reply='any' ;;
     'bench ring --raw') reply='dir' ;;
     'bench ring --size') reply='any' ;;
     'bench ring --depth') reply='any' ;;
@@ -886,6 +892,7 @@ _ff_argument() {
     'admin user token '0) reply='any' ;;
     'admin user remove '0) reply='any' ;;
     'bench disk '0) reply='dir' ;;
+    'bench files '*) reply='dir' ;;
     'bench ring '0) reply='dir' ;;
     'bench chunk '0) reply='dir' ;;
     'checkpoint save '*) reply='file' ;;

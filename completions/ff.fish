@@ -14,7 +14,7 @@ function __ff_subs
         case 'allreduce'
             printf '%s\n' bench run
         case 'bench'
-            printf '%s\n' disk digest chain io ring meta chunk net
+            printf '%s\n' disk digest chain io files ring meta chunk net
         case 'checkpoint'
             printf '%s\n' save load list show diff latest verify forget prune export salvage watch
         case 'fs'
@@ -547,6 +547,7 @@ complete -c ff -n '__ff_at "bench"' -a disk -d 'Raw speed of the disk under a di
 complete -c ff -n '__ff_at "bench"' -a digest -d 'Speed of checksums and digests on one core'
 complete -c ff -n '__ff_at "bench"' -a chain -d 'Speed of the chains of a cluster'
 complete -c ff -n '__ff_at "bench"' -a io -d 'Speed of a file in a cluster'
+complete -c ff -n '__ff_at "bench"' -a files -d 'Speed of small files in any directory, as mdtest'
 complete -c ff -n '__ff_at "bench"' -a ring -d 'Speed of a file on a mount, through USRBIO'
 complete -c ff -n '__ff_at "bench"' -a meta -d 'Speed of the metadata service'
 complete -c ff -n '__ff_at "bench"' -a chunk -d 'Speed of a chunk store, compared with its disk'
@@ -608,6 +609,18 @@ complete -c ff -n '__ff_at "bench io"' -l no-header -d 'Print tables without the
 complete -c ff -n '__ff_at "bench io"' -l quiet -s q -d 'Print no notes and no progress bar'
 complete -c ff -n '__ff_at "bench io"' -l verbose -s v -d 'Print more about each step'
 complete -c ff -n '__ff_at "bench io"' -l help -s h -d 'Print help: -h in short, --help in full'
+complete -c ff -n '__ff_at "bench files"' -l processes -x -d 'Processes that work at once'
+complete -c ff -n '__ff_at "bench files"' -l files -x -d 'Files of each process'
+complete -c ff -n '__ff_at "bench files"' -l size -x -d 'Bytes of each file that is written'
+complete -c ff -n '__ff_at "bench files"' -l own-directories -d 'Give each process a directory of its own; without it, all work in one'
+complete -c ff -n '__ff_at "bench files"' -l rounds -x -d 'Number of rounds'
+complete -c ff -n '__ff_at "bench files"' -l timeout -x -d 'Give up after this time, with exit code 6'
+complete -c ff -n '__ff_at "bench files"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "bench files"' -l no-header -d 'Print tables without the header line'
+complete -c ff -n '__ff_at "bench files"' -l quiet -s q -d 'Print no notes and no progress bar'
+complete -c ff -n '__ff_at "bench files"' -l verbose -s v -d 'Print more about each step'
+complete -c ff -n '__ff_at "bench files"' -l help -s h -d 'Print help: -h in short, --help in full'
+complete -c ff -n '__ff_at "bench files"' -a '(__fish_complete_directories)'
 complete -c ff -n '__ff_at "bench ring"' -l raw -x -a '(__fish_complete_directories)' -d 'Also measure a plain file in this directory, in the same way, for comparison'
 complete -c ff -n '__ff_at "bench ring"' -l size -x -d 'Bytes to write, in chunks of 1MiB'
 complete -c ff -n '__ff_at "bench ring"' -l depth -x -d 'Chunks in flight'

@@ -139,6 +139,7 @@ void declare_bench(Command& bench) {
 
   declare_bench_chain(bench.sub("chain", "Speed of the chains of a cluster"));
   declare_bench_io(bench.sub("io", "Speed of a file in a cluster"));
+  declare_bench_files(bench.sub("files", "Speed of small files in any directory, as mdtest"));
   declare_bench_ring(bench.sub("ring", "Speed of a file on a mount, through USRBIO"));
   declare_bench_meta(bench.sub("meta", "Speed of the metadata service"));
   declare_bench_chunk(bench.sub("chunk", "Speed of a chunk store, compared with its disk"));

@@ -142,7 +142,8 @@ void declare_bench_chain(Command& chain) {
       "sync of every chain ends the writes, and ff checks each read with CRC32C. The chunks belong "
       "to a number that no file has, are distributed in turn over the chains of a table, and are "
       "removed at the end. With --raw ff also measures a plain file, in newly allocated space, "
-      "with direct I/O. Prints the medians of several rounds.");
+      "with direct I/O. Prints the medians of several rounds; CPU/OP is the CPU time of the whole "
+      "machine per operation.");
   declare_meta(chain, options.meta);
   chain.option("--table", number(options.table), "Chain table");
   declare_raw(chain, options.raw);

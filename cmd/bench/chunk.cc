@@ -74,7 +74,8 @@ void declare_bench_chunk(Command& chunk) {
   chunk.about(
       "Writes and reads chunks of 1 MiB in a store under DIR, then random blocks of 4 KiB. Does "
       "the same with a plain file: the same loop, depth and direct I/O, in newly allocated space, "
-      "with a sync at the end. Prints the medians of several rounds. Then it opens a disk that "
+      "with a sync at the end. Prints the medians of several rounds; CPU/OP is the CPU time of the "
+      "whole machine per operation. Then it opens a disk that "
       "holds many chunks. ff removes the files it creates under DIR.");
   chunk.argument("DIR", dir(options.dir), "Directory on the disk").optional();
   declare_passes(chunk, options.passes);

@@ -96,7 +96,8 @@ std::vector<Column> round_columns(const std::string& own) {
           {"IN FLIGHT", Align::right},
           {"RAW", Align::right},
           {own, Align::right},
-          {own + "/RAW", Align::right}};
+          {own + "/RAW", Align::right},
+          {"CPU/OP", Align::right}};
 }
 
 Json report_rounds(Table& table, const PassOptions& options, const std::vector<Round>& rounds,
@@ -105,7 +106,7 @@ Json report_rounds(Table& table, const PassOptions& options, const std::vector<R
     std::string test;
     uint64_t size = 0;
     unsigned depth = 0;
-    double bench::Throughput::*speed = nullptr;
+    bench::PassResult bench::Throughput::*pass = nullptr;
   };
   const Row rows[] = {
       {"write", bench::kChunkBytes, options.depth, &bench::Throughput::write},
@@ -120,20 +121,24 @@ Json report_rounds(Table& table, const PassOptions& options, const std::vector<R
     std::vector<double> raw;
     std::vector<double> measured;
     std::vector<double> ratio;
+    std::vector<double> cpu;
     for (const Round& round : rounds) {
-      raw.push_back(round.raw.*row.speed);
-      measured.push_back(round.own.*row.speed);
+      raw.push_back((round.raw.*row.pass).speed);
+      measured.push_back((round.own.*row.pass).speed);
+      cpu.push_back((round.own.*row.pass).cpu_seconds);
       if (raw.back() > 0) ratio.push_back(measured.back() / raw.back());
     }
     if (median(measured) == 0) continue;  // the benchmark has no such pass
     const bool has_raw = !ratio.empty();
     table.row({row.test, format_size(row.size), fmt::to_string(row.depth),
                has_raw ? format_rate(median(raw)) : "-", format_rate(median(measured)),
-               has_raw ? fmt::format("{:.2f}", median(ratio)) : "-"});
+               has_raw ? fmt::format("{:.2f}", median(ratio)) : "-",
+               format_duration(static_cast<int64_t>(median(cpu) * 1e9))});
     Json json = {{"test", row.test},
                  {"size", row.size},
                  {"in_flight", row.depth},
-                 {key + "_bytes_per_second", median(measured)}};
+                 {key + "_bytes_per_second", median(measured)},
+                 {key + "_cpu_seconds_per_operation", median(cpu)}};
     if (has_raw) json["raw_bytes_per_second"] = median(raw);
     if (has_raw) json["ratio"] = median(ratio);
     list.push_back(std::move(json));

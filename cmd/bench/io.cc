@@ -87,7 +87,7 @@ void declare_bench_io(Command& io) {
       "reads random blocks of 4 KiB, one by one and in batches. ff checks each read with CRC32C. "
       "The file has the layout of new files there, and is removed at the end. With --raw ff also "
       "measures a plain file, in newly allocated space, with direct I/O. Prints the medians of "
-      "several rounds.");
+      "several rounds; CPU/OP is the CPU time of the whole machine per operation.");
   declare_meta(io, options.meta);
   declare_raw(io, options.raw);
   declare_passes(io, options.passes);

@@ -69,7 +69,8 @@ Result<void> run_meta(Session& session, const BenchMetaOptions& options) {
                                   {"OPERATIONS", Align::right},
                                   {"PER SECOND", Align::right},
                                   {"P50", Align::right},
-                                  {"P99", Align::right}});
+                                  {"P99", Align::right},
+                                  {"CPU/OP", Align::right}});
   Json rows = Json::array();
   const auto time = [](double seconds) {
     return seconds > 0 ? format_duration(static_cast<int64_t>(seconds * 1e9)) : "-";
@@ -77,13 +78,14 @@ Result<void> run_meta(Session& session, const BenchMetaOptions& options) {
   for (const auto& figures : phases) {
     table.row({figures.phase, fmt::to_string(figures.operations),
                fmt::format("{:.0f}", figures.per_second()), time(figures.p50_seconds),
-               time(figures.p99_seconds)});
+               time(figures.p99_seconds), time(figures.cpu_seconds)});
     rows.push_back({{"phase", figures.phase},
                     {"operations", figures.operations},
                     {"seconds", figures.seconds},
                     {"per_second", figures.per_second()},
                     {"p50_seconds", figures.p50_seconds},
-                    {"p99_seconds", figures.p99_seconds}});
+                    {"p99_seconds", figures.p99_seconds},
+                    {"cpu_seconds_per_operation", figures.cpu_seconds}});
   }
   session.out.data({{"files", load.files},
                     {"leaves", bench::leaves_of(load)},
@@ -100,7 +102,8 @@ void declare_bench_meta(Command& meta) {
   meta.about(
       "Creates files in a new directory of the cluster's root, looks them up, gets their "
       "attributes, lists, moves and removes them, as mdtest does, and prints the operations per "
-      "second of each phase. The files are empty: only the metadata service works. ff removes the "
+      "second of each phase and the CPU time of the whole machine per operation. The files are "
+      "empty: only the metadata service works. ff removes the "
       "directory at the end, also after an error.");
   declare_meta(meta, options.meta);
   meta.option("--files", number(options.files), "Total number of files");

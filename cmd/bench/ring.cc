@@ -16,6 +16,7 @@
 #include "platform/base/clock.h"
 #include "platform/base/fd.h"
 #include "platform/base/system_loop.h"
+#include "platform/io/cpu_use.h"
 #include "platform/io/files.h"
 #include "storage/chunk/aligned_buffer.h"
 #include "storage/usrbio/hf3fs_usrbio.h"
@@ -80,12 +81,12 @@ class RingFile {
     unsigned batch = 1;                   // submitted together
     std::function<uint64_t()> next = {};  // offset of the next I/O
   };
-  // Bytes a second.
-  Result<double> run(const Pass& pass, const StopToken& stop, Progress& progress) {
+  Result<bench::PassResult> run(const Pass& pass, const StopToken& stop, Progress& progress) {
     const hf3fs_ior& ring = pass.read ? reads_ : writes_;
     std::vector<hf3fs_cqe> done(pass.depth);
     std::vector<uint8_t*> free;
     for (unsigned i = 0; i < pass.depth; i++) free.push_back(memory_.base + i * pass.size);
+    const io::CpuMeter cpu;
     const int64_t began_ns = stop.clock().steady_ns();
     uint64_t ended = 0;
     for (uint64_t begun = 0; ended < pass.count;) {
@@ -116,7 +117,10 @@ class RingFile {
     }
     if (!pass.read) FF_TRY(sync());
     const double seconds = to_seconds(stop.clock().steady_ns() - began_ns);
-    return static_cast<double>(pass.count * pass.size) / std::max(seconds, 1e-9);
+    const auto operations = static_cast<double>(std::max<uint64_t>(pass.count, 1));
+    return bench::PassResult{
+        .speed = static_cast<double>(pass.count * pass.size) / std::max(seconds, 1e-9),
+        .cpu_seconds = cpu.seconds() / operations};
   }
 
  private:
@@ -200,7 +204,8 @@ void declare_bench_ring(Command& ring) {
       "libhf3fs_api_shared.so) and syncs it, reads it in pieces of 1 MiB, then reads random blocks "
       "of 4 KiB. ff checks each read with CRC32C, and removes the file at the end. With --raw ff "
       "also measures a plain file at the same depths, in newly allocated space, with direct I/O. "
-      "Prints the medians of several rounds.");
+      "Prints the medians of several rounds; CPU/OP is the CPU time of the whole machine per "
+      "operation.");
   ring.argument("DIR", dir(options.dir), "Directory on the mount");
   declare_raw(ring, options.raw);
   declare_passes(ring, options.passes);

@@ -7,7 +7,8 @@ usage: mount.py FF DIR [--beside DIR] [--rounds N] [--size BYTES]
 FF is build/ff of a release build, run as root; DIR a folder on the disk to use, where `ff up` makes
 three storage daemons with two replicas. --beside names a folder of a mounted peer (MooseFS with
 goal 2, three chunkservers on the same disk). fio must be installed. What is compared runs in turn,
-round by round; medians are printed. Raw is fio on a freshly fallocated file, with direct I/O;
+round by round; medians are printed, and the CPU time of the whole machine for each operation (each
+MiB where the figure is a speed). Raw is fio on a freshly fallocated file, with direct I/O;
 sequential works by io_uring with 8 requests in flight, random ones by the same jobs as on mounts.
 """
 import argparse
@@ -24,6 +25,7 @@ import time
 SECONDS = 5
 CREATES = 2000
 SMALL = 8192
+MIB = 1 << 20
 
 # (work, figure, of which of the peer's times how much at least, of raw how much); a bar of both is
 # the lower of the two where `either`.
@@ -53,6 +55,16 @@ def busy_ticks():
     with open("/proc/stat", encoding="ascii") as file:
         ticks = [int(word) for word in file.readline().split()[1:]]
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+def measured(figures, work, where, call):
+    """Notes the rate that `call` returns, and the CPU seconds of one of what it counts."""
+    ticks, began = busy_ticks()[0], time.monotonic()
+    rate = call()
+    count = rate * (time.monotonic() - began)
+    figures[work, where].append(rate)
+    busy = (busy_ticks()[0] - ticks) / os.sysconf("SC_CLK_TCK")
+    figures[f"cpu {work}", where].append(busy / count)
 
 
 def settle():
@@ -129,13 +141,16 @@ def works(where, folder, size, figures):
     raw = where == "raw"
     os.mkdir(folder)
     settle()
-    figures["create", where].append(creates(f"{folder}/one", 1))
-    figures["create 8", where].append(creates(f"{folder}/eight", 8))
-    figures["small", where].append(creates(f"{folder}/small", 1, bytes(SMALL)))
-    figures["small read", where].append(read_files(f"{folder}/small"))
+    def run(work, call, *words):
+        measured(figures, work, where, lambda: call(*words))
+
+    run("create", creates, f"{folder}/one", 1)
+    run("create 8", creates, f"{folder}/eight", 8)
+    run("small", creates, f"{folder}/small", 1, bytes(SMALL))
+    run("small read", read_files, f"{folder}/small")
     for jobs, suffix in ((4, " 4"), (1, "")):
-        figures["write" + suffix, where].append(write(folder, jobs, size, raw))
-        figures["read" + suffix, where].append(read(folder, jobs, size, raw))
+        run("write" + suffix, write, folder, jobs, size, raw)
+        run("read" + suffix, read, folder, jobs, size, raw)
         for name in os.listdir(folder):
             if name.startswith("job."):
                 os.unlink(f"{folder}/{name}")
@@ -143,7 +158,7 @@ def works(where, folder, size, figures):
     # The files of eight jobs, written once.
     write(folder, 8, size, raw)
     for work in ("randread", "randwrite"):
-        figures[work, where].append(anywhere(folder, work, size))
+        run(work, anywhere, folder, work, size)
     shutil.rmtree(folder)
 
 
@@ -156,7 +171,8 @@ def ring(ff, folder, raw, size):
 
 def table(figures):
     places = ["peer"] if any(where == "peer" for _, where in figures) else []
-    print("| work | bar | × peer | × raw | | ff, peer, raw (medians) |\n|---|---|---|---|---|---|")
+    print("| work | bar | × peer | × raw | | ff, peer, raw (medians) "
+          "| CPU each |\n|---|---|---|---|---|---|---|")
     for text, work, of_peer, of_raw, either in BARS:
         def ratio(where, work=work):
             pairs = zip(figures[work, "ff"], figures[work, where])
@@ -170,15 +186,17 @@ def table(figures):
         joint = " or " if either else ", "
         bar = joint.join(f"≥ {wanted[place]} × {place}"
                          for place in ("peer", "raw") if wanted[place] is not None)  # fmt: skip
-        shown = []
+        shown, costs = [], []
         for where in ("ff", "peer", "raw"):
             if (work, where) in figures:
                 middle = statistics.median(figures[work, where])
                 bulk = work.startswith(("write", "read"))
                 shown.append(f"{middle / 1e6:,.0f} MB/s" if bulk else f"{middle:,.0f}/s")
+                cost = statistics.median(figures[f"cpu {work}", where]) * (MIB if bulk else 1)
+                costs.append(f"{cost * 1e6:,.0f}")
         peer = f"{against['peer']:.2f}" if places else "–"
         print(f"| {text} | {bar} | {peer} | {against['raw']:.2f} | {verdict} "
-              f"| {', '.join(shown)} |")  # fmt: skip
+              f"| {', '.join(shown)} | {', '.join(costs)} µs |")  # fmt: skip
 
 
 def main():

@@ -78,6 +78,7 @@ inline const std::map<std::string, std::string>& direct_open_allowed() {
       {"core/ops/scheduler/untrusted_dir.cc",
        "a folder whose owner may turn its paths elsewhere meanwhile"},
       {"core/ops/shim/spawn.cc", "between fork and exec, where no Disk can be: it allocates"},
+      {"core/lab/bench/files_load.cc", "the system calls of a program are what it measures"},
       {"core/platform/net/shared_region.cc",
        "a nameless file of shared memory, on no disk and without a path"},
   };

@@ -9,6 +9,7 @@
 #include "platform/base/clock.h"
 #include "platform/base/gate.h"
 #include "platform/base/task_group.h"
+#include "platform/io/cpu_use.h"
 
 namespace ff::bench {
 namespace {
@@ -69,8 +70,7 @@ Task<void> work_all(Pass& pass, uint64_t size, unsigned depth) {
   if (auto synced = co_await pass.subject.sync(); !synced) pass.error = std::move(synced).error();
 }
 
-// Bytes per second.
-Result<double> run_pass(const PassContext& on, BenchTarget& subject, Kind kind) {
+Result<PassResult> run_pass(const PassContext& on, BenchTarget& subject, Kind kind) {
   const bool batched = kind == Kind::batched_read;
   const bool small = kind == Kind::small_read;
   const uint64_t size = batched ? on.load.batch * kSmallBytes : small ? kSmallBytes : kChunkBytes;
@@ -80,6 +80,7 @@ Result<double> run_pass(const PassContext& on, BenchTarget& subject, Kind kind) 
             .count = batched ? on.load.small_reads / on.load.batch
                      : small ? on.load.small_reads
                              : on.load.bytes / kChunkBytes};
+  const io::CpuMeter cpu;
   const int64_t began = on.loop.now_ns();
   // As many small reads in flight together as one by one.
   const unsigned depth = batched ? std::max(1U, on.load.small_depth / on.load.batch)
@@ -88,7 +89,9 @@ Result<double> run_pass(const PassContext& on, BenchTarget& subject, Kind kind) 
   run_task(on.loop, work_all(pass, size, depth));
   if (pass.error) return std::move(*pass.error);
   const double seconds = to_seconds(on.loop.now_ns() - began);
-  return static_cast<double>(pass.count * size) / std::max(seconds, 1e-9);
+  const auto operations = static_cast<double>(batched ? pass.count * on.load.batch : pass.count);
+  return PassResult{.speed = static_cast<double>(pass.count * size) / std::max(seconds, 1e-9),
+                    .cpu_seconds = cpu.seconds() / std::max(operations, 1.0)};
 }
 
 }  // namespace
@@ -130,7 +133,7 @@ Result<void> run_passes(const PassContext& context, MeasuredTarget first,
                         const MeasuredTarget* second) {
   struct Part {
     Kind kind;
-    double Throughput::*speed;
+    PassResult Throughput::*speed;
   };
   const Part parts[] = {{Kind::write, &Throughput::write},
                         {Kind::read, &Throughput::read},

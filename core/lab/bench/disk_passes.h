@@ -35,12 +35,15 @@ uint64_t bytes_moved(const PassLoad& load);
 // Memory for the operations in flight.
 uint64_t memory_required(const PassLoad& load);
 
-// Bytes per second.
+struct PassResult {
+  double speed = 0;        // bytes per second; 0: not measured
+  double cpu_seconds = 0;  // of the whole machine, per chunk or per small read (io/cpu_use.h)
+};
 struct Throughput {
-  double write = 0;  // the final sync included
-  double read = 0;   // whole chunks
-  double small_read = 0;
-  double batched_read = 0;  // 0: not measured
+  PassResult write;  // the final sync included
+  PassResult read;   // whole chunks
+  PassResult small_read;
+  PassResult batched_read;
 };
 
 // The storage that is measured.

@@ -10,6 +10,7 @@
 #include "platform/base/gate.h"
 #include "platform/base/metrics.h"
 #include "platform/base/wait.h"
+#include "platform/io/cpu_use.h"
 
 namespace ff::bench {
 
@@ -63,6 +64,7 @@ Task<void> run_phase_client(Phase& phase) {
 
 Task<Result<void>> run_phase(Run& run, std::string name, uint64_t count, Step step) {
   Phase phase{run, step, count};
+  const io::CpuMeter cpu;
   const int64_t began_ns = run.loop.now_ns();
   Gate gate(run.loop);
   for (uint64_t i = 0; i < std::min<uint64_t>(run.load.in_flight, count); i++) {
@@ -70,11 +72,13 @@ Task<Result<void>> run_phase(Run& run, std::string name, uint64_t count, Step st
   }
   co_await gate.wait_empty();
   FF_CO_TRY(std::move(phase.first));
-  run.figures.push_back({.phase = std::move(name),
-                         .operations = count,
-                         .seconds = to_seconds(run.loop.now_ns() - began_ns),
-                         .p50_seconds = phase.times.quantile_seconds(0.5),
-                         .p99_seconds = phase.times.quantile_seconds(0.99)});
+  run.figures.push_back(
+      {.phase = std::move(name),
+       .operations = count,
+       .seconds = to_seconds(run.loop.now_ns() - began_ns),
+       .p50_seconds = phase.times.quantile_seconds(0.5),
+       .p99_seconds = phase.times.quantile_seconds(0.99),
+       .cpu_seconds = cpu.seconds() / static_cast<double>(std::max<uint64_t>(count, 1))});
   co_return Result<void>();
 }
 
@@ -142,6 +146,7 @@ Task<Result<void>> remove_file(Run& run, uint64_t number) {
 
 // Each leaf, page by page: its time is of all its entries.
 Task<Result<void>> list_leaves(Run& run) {
+  const io::CpuMeter cpu;
   const int64_t began_ns = run.loop.now_ns();
   uint64_t listed = 0;
   for (uint64_t i = 0; i < run.leaves.size(); i++) {
@@ -159,7 +164,10 @@ Task<Result<void>> list_leaves(Run& run) {
     co_return fail(Errc::corrupt, "{} of {} files are listed", listed, run.load.files);
   }
   run.figures.push_back(
-      {.phase = "list", .operations = listed, .seconds = to_seconds(run.loop.now_ns() - began_ns)});
+      {.phase = "list",
+       .operations = listed,
+       .seconds = to_seconds(run.loop.now_ns() - began_ns),
+       .cpu_seconds = cpu.seconds() / static_cast<double>(std::max<uint64_t>(listed, 1))});
   co_return Result<void>();
 }
 

@@ -30,6 +30,7 @@ struct MetaPhaseResult {
   double seconds = 0;
   double p50_seconds = 0;
   double p99_seconds = 0;
+  double cpu_seconds = 0;  // of the whole machine, per operation (io/cpu_use.h)
   double per_second() const { return seconds > 0 ? static_cast<double>(operations) / seconds : 0; }
 };
 

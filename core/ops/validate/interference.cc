@@ -12,6 +12,7 @@
 #include "platform/base/clock.h"
 #include "platform/base/text.h"
 #include "platform/base/units.h"
+#include "platform/io/cpu_use.h"
 
 namespace ff::validate {
 
@@ -37,20 +38,11 @@ double ticks() {
   return a_second;
 }
 
-// The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
 void add_totals(const SystemTree& tree, MachineUsage& usage) {
-  const std::string text = tree.maybe_text("/proc/stat").value_or("");
-  const std::string_view line = std::string_view(text).substr(0, text.find('\n'));
-  std::vector<std::string_view> words = split(line, ' ');
-  std::erase(words, "");
-  constexpr std::array<size_t, 3> kBusy = {1, 2, 3};
-  constexpr size_t kStolen = 8;
-  if (words.size() <= kStolen || words[0] != "cpu") return;
-  const auto seconds = [&](size_t at) {
-    return static_cast<double>(parse_u64(words[at]).value_or(0)) / ticks();
-  };
-  for (const size_t at : kBusy) usage.busy += seconds(at);
-  usage.stolen = seconds(kStolen);
+  const auto use = io::parse_cpu_use(tree.maybe_text("/proc/stat").value_or(""));
+  if (!use) return;
+  usage.busy = use->programs;
+  usage.stolen = use->stolen;
 }
 
 // The command line of a shim, "ff schedule shim DIR", which runs as long as its rank.
