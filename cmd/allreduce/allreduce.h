@@ -37,7 +37,7 @@ struct JobOptions {
   std::string algorithm = "auto";
   std::string wire = "none";
   bool deterministic = false;
-  std::optional<uint32_t> zone;
+  std::optional<std::string> zone;
 
   collective::PipelineOptions pipeline() const;
 };

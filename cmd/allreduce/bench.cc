@@ -41,6 +41,7 @@ struct BenchOptions {
   uint64_t min_bytes = 32 * kMiB, max_bytes = 32 * kMiB, step_bytes = kMiB;
   std::optional<uint64_t> step_factor;
   unsigned iterations = 20, warm_ups = 1, check = 1;
+  unsigned threads = 1, gpus = 1;  // of nccl-tests
   std::string type = "float", op = "sum";
   uint32_t root = 0;
   RankOptions ranks;
@@ -114,6 +115,14 @@ Result<void> check_bench(const BenchOptions& options) {
     return fail(Errc::usage, "--stepbytes 0: 1 or more");
   }
   if (options.iterations == 0) return fail(Errc::usage, "--iters 0: 1 or more");
+  for (const auto& [name, count] :
+       {std::pair{"--nthreads", options.threads}, std::pair{"--ngpus", options.gpus}}) {
+    if (count == 1) continue;
+    Error error = fail(Errc::usage, "{} {}: each rank is a process, and its arrays are in host memory",
+                       name, count);
+    error.hint = "Give 1, and the number of ranks of each host with --nproc.";
+    return error;
+  }
   return {};
 }
 
@@ -304,7 +313,8 @@ void declare_allreduce_bench(Command& bench) {
       "nccl-tests: size is that of the larger array of a rank, algbw is size divided by time, and "
       "busbw is the bandwidth that the links of a ring would need. For sizes of 64 MiB and more, a "
       "line below the table compares the memory traffic with the memory bandwidth of STREAM's "
-      "triad. ff checks each result; a wrong element makes the command fail.");
+      "triad. ff checks each result; a wrong element makes the command fail. ff accepts -t 1 and "
+      "-g 1 of nccl-tests: each rank is a process, and its arrays are in host memory.");
   bench.option("--collective", choice(options.collective, all_kinds()), "Operation to measure");
   bench.option("-b,--minbytes", size(options.min_bytes), "First size");
   bench.option("-e,--maxbytes", size(options.max_bytes), "Last size");
@@ -317,6 +327,8 @@ void declare_allreduce_bench(Command& bench) {
   bench.option("-c,--check", number(options.check), "Check the results; 0 disables this");
   bench.option("-d,--datatype", choice(options.type, with_all(data_type_names())), "Element type");
   bench.option("-o,--op", choice(options.op, with_all(reduce_op_names())), "Reduction operation");
+  bench.option("-t,--nthreads", number(options.threads), "Threads of each process: 1").hidden();
+  bench.option("-g,--ngpus", number(options.gpus), "GPUs of each thread: 1").hidden();
   bench.option("-r,--root", number(options.root, "RANK"), "Root rank of broadcast and reduce");
   declare_job_options(bench, options.job);
   declare_rank_options(bench, options.ranks);

@@ -101,12 +101,11 @@ class JobVariables {
  public:
   explicit JobVariables(const JobOptions& job) : job_(job) {
     if (job.port) port_ = fmt::format("{}", *job.port);
-    if (job.zone) zone_ = fmt::format("{}", *job.zone);
   }
   const char* operator()(const char* name) const {
     const std::string_view wanted = name;
     if (wanted == "FF_PORT" && !port_.empty()) return port_.c_str();
-    if (wanted == "FF_ZONE" && !zone_.empty()) return zone_.c_str();
+    if (wanted == "FF_ZONE" && job_.zone) return job_.zone->c_str();
     if (wanted == "FF_KEY_FILE") return job_.key_file ? job_.key_file->c_str() : nullptr;
     if (wanted == "FF_ALGO") return job_.algorithm.c_str();
     if (wanted == "FF_WIRE") return job_.wire.c_str();
@@ -117,7 +116,7 @@ class JobVariables {
 
  private:
   const JobOptions& job_;
-  std::string port_, zone_;
+  std::string port_;
 };
 
 Result<void> check_job(const JobOptions& job) {
@@ -171,7 +170,7 @@ void declare_job_options(Command& command, JobOptions& options) {
   option("--deterministic", flag(options.deterministic),
          "Make the result depend only on the inputs and on the host of each rank, bit for bit")
       .env("FF_DETERMINISTIC");
-  option("--zone", number(options.zone),
+  option("--zone", text(options.zone, "NAME"),
          "Zone of this host in the network; only one pair of hosts communicates between two zones")
       .env("FF_ZONE");
 }

@@ -59,6 +59,8 @@ TEST(AllreduceBench, MistakesAreNamed) {
       {{"-o", "xor"}, "xor"},
       {{"--collective", "all_to_all"}, "all_to_all"},
       {{"--deadline", "0"}, "--deadline"},
+      {{"-g", "2"}, "--ngpus 2: each rank is a process"},
+      {{"-t", "0"}, "--nthreads 0: each rank is a process"},
   };
   for (const Case& one : cases) {
     const auto ran = bench(one.words);
@@ -95,7 +97,8 @@ TEST(AllreduceBench, RunsUnderTorchrunAsThePageSays) {
 }
 
 TEST(AllreduceBench, TheTableIsThatOfNcclTests) {
-  const auto ran = bench({"--nproc", "3", "-b", "4", "-e", "1M", "-f", "16", "-n", "3"});
+  const auto ran =
+      bench({"--nproc", "3", "-b", "4", "-e", "1M", "-f", "16", "-n", "3", "-g", "1", "-t", "1"});
   ASSERT_EQ(ran.exit, 0) << ran.err << ran.out;
   for (const char* const line :
        {"#                                                              out-of-place               "

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -84,7 +85,12 @@ class OptionVariables {
       set("LOCAL_RANK", given.local_rank);
       set("LOCAL_WORLD_SIZE", given.local_ranks);
     }
-    set("FF_ZONE", given.zone);
+    const char* const zone = std::getenv("FF_ZONE");
+    if (given.zone == 0 && zone != nullptr) {
+      values_["FF_ZONE"] = zone;
+    } else {
+      set("FF_ZONE", given.zone);
+    }
     set("FF_DETERMINISTIC", given.deterministic != 0 ? 1 : 0);
     for (const auto& [name, value] :
          {std::pair{"FF_KEY_FILE", given.key_file}, std::pair{"FF_ALGO", given.algorithm},
@@ -138,9 +144,17 @@ Result<ff::collective::JobConfig> job_config_of(const ff_comm_options& given) {
   return config;
 }
 
-int64_t ns_of(double seconds) {
+// Nanoseconds of a time limit in seconds; 0: the default. Errc::usage: negative, or not a number.
+Result<int64_t> ns_of(const char* name, double seconds) {
   constexpr double kDefault = 60;
-  return static_cast<int64_t>((seconds > 0 ? seconds : kDefault) * ff::kSecond);
+  if (std::isnan(seconds) || seconds < 0) {
+    return ff::fail(Errc::usage,
+                    "{} is {}: expected seconds, 0 for the default, or infinity for none", name,
+                    seconds);
+  }
+  const double ns = (seconds > 0 ? seconds : kDefault) * ff::kSecond;
+  constexpr int64_t kLongest = ff::collective::kNoTimeLimit;
+  return ns < static_cast<double>(kLongest) ? static_cast<int64_t>(ns) : kLongest;
 }
 
 Result<void> init(ff_comm& comm, const ff_comm_options* given) {
@@ -148,8 +162,8 @@ Result<void> init(ff_comm& comm, const ff_comm_options* given) {
   ff::collective::CommunicatorOptions options;
   if (given != nullptr) {
     FF_TRY(config, job_config_of(*given));
-    options = {.join_ns = ns_of(given->join_seconds),
-               .operation_ns = ns_of(given->operation_seconds)};
+    FF_TRY(options.join_ns, ns_of("join_seconds", given->join_seconds));
+    FF_TRY(options.operation_ns, ns_of("operation_seconds", given->operation_seconds));
   } else {
     ff::io::SystemDisk disk;
     FF_TRY(config, ff::collective::read_job_config(::getenv, std::nullopt, disk));

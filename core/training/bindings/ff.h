@@ -43,19 +43,20 @@ typedef enum ff_status {
 } ff_status;
 
 typedef struct ff_comm_options {
-  size_t size;               // of this struct: sizeof(ff_comm_options)
-  uint32_t rank;             // of this process, from 0
-  uint32_t ranks;            // of the job; at most 64 on a host
-  const char* job;           // same for all ranks, unlike other jobs on this host
-  double join_seconds;       // until all ranks have joined; 0: 60
-  double operation_seconds;  // for an operation, from the start of the wait; 0: 60
+  size_t size;      // of this struct: sizeof(ff_comm_options)
+  uint32_t rank;    // of this process, from 0
+  uint32_t ranks;   // of the job; at most 64 on a host
+  const char* job;  // same for all ranks, unlike other jobs on this host
+  // Time limits; 0: 60 seconds; infinity: none.
+  double join_seconds;       // until all ranks have joined
+  double operation_seconds;  // for an operation, from the start of the wait
   // For a job on several hosts; the ranks of each host follow one another.
   uint32_t local_rank;   // of this process, on its host
   uint32_t local_ranks;  // of this host; 0: all ranks are on this host, and the rest is ignored
   const char* master;    // "HOST:PORT": where the host of rank 0 listens
   const char* key_file;  // the job's key: 64 hex digits in a file that other users cannot read;
                          // null only if all hosts are this machine
-  uint32_t zone;         // number of the network zone of this host
+  uint32_t zone;         // number of the network zone of this host; 0: FF_ZONE of the environment
   // The same on all hosts: the format of partial sums of floats between hosts, "none" (or null),
   // "bf16" or "fp8"; the algorithm, "auto" (or null), "tree" or "ring"; and whether the bits of
   // results depend only on the inputs and on the placement of ranks.
@@ -89,9 +90,12 @@ int ff_alloc(ff_comm* comm, size_t bytes, void** memory);
 int ff_free(ff_comm* comm, void* memory);
 
 // Every rank calls the same operations in the same order. `count` is in elements, as in NCCL: the
-// input of a rank in an all-gather, its output in a reduce-scatter. `out` may be `in`. Functions
+// input of a rank in an all-gather, its output in a reduce-scatter. `in` and `out` may be the same
+// memory; in place, the input of an all-gather is `out` + rank * count, and the output of a
+// reduce-scatter is `in` + rank * count. Any other overlap is refused. Functions
 // that end in _async return at once with a number for ff_wait(); do not touch the memory before
-// that returns. At most 64 operations may be in flight.
+// that returns. An operation that you do not wait for finishes too; its memory must stay until 64
+// later operations were started, or the communicator is destroyed. At most 64 may be unfinished.
 int ff_allreduce(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op);
 int ff_allreduce_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
                        ff_op op, uint64_t* number);
@@ -103,7 +107,7 @@ int ff_allgather(ff_comm* comm, const void* in, void* out, size_t count, ff_type
 int ff_reduce_scatter(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
                       ff_op op);
 int ff_barrier(ff_comm* comm);
-// Waits until the operation is complete; once for each number, in any order.
+// Waits until the operation is complete; at most once for each number, in any order.
 int ff_wait(ff_comm* comm, uint64_t number);
 
 // Checkpoints. A saver copies a state into its own memory, which it reuses for the next save, and

@@ -49,6 +49,31 @@ uint64_t output_bytes(const CollectiveRequest& request, uint32_t rank, uint32_t 
   }
 }
 
+Result<void> check_overlap(const CollectiveRequest& request, uint32_t rank, uint32_t ranks,
+                           const void* in, const void* out) {
+  const uint64_t in_bytes = input_bytes(request, rank, ranks);
+  const uint64_t out_bytes = output_bytes(request, rank, ranks);
+  const auto in_at = reinterpret_cast<uintptr_t>(in), out_at = reinterpret_cast<uintptr_t>(out);
+  const bool disjoint = in_at + in_bytes <= out_at || out_at + out_bytes <= in_at;
+  if (in_bytes == 0 || out_bytes == 0 || disjoint) return {};
+  const uint64_t own = rank * request.count * simd::size_of(request.type);  // the rank's block
+  uint64_t in_block = 0, out_block = 0;
+  const char* in_place = "input == output";
+  if (request.kind == Collective::allgather) {
+    out_block = own;
+    in_place = "input == output + rank * count";
+  } else if (request.kind == Collective::reduce_scatter) {
+    in_block = own;
+    in_place = "output == input + rank * count";
+  }
+  if (in_at + in_block == out_at + out_block) return {};
+  Error error = fail(
+      Errc::usage, "{}: the input of rank {}, {:#x} to {:#x}, overlaps its output, {:#x} to {:#x}",
+      text_of(request), rank, in_at, in_at + in_bytes, out_at, out_at + out_bytes);
+  error.hint = fmt::format("Give it separate memory, or work in place: {}.", in_place);
+  return error;
+}
+
 uint64_t traffic_bytes(const CollectiveRequest& request, uint32_t ranks) {
   uint64_t bytes = 0;
   for (uint32_t rank = 0; rank < ranks; rank++) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "platform/base/result.h"
 #include "platform/simd/reduce.h"
 
 namespace ff::collective {
@@ -45,6 +46,11 @@ static_assert(sizeof(CollectiveRequest) == 48);
 // Bytes of a rank's input and output; 0: it has none.
 uint64_t input_bytes(const CollectiveRequest& request, uint32_t rank, uint32_t ranks);
 uint64_t output_bytes(const CollectiveRequest& request, uint32_t rank, uint32_t ranks);
+// Errc::usage: the memory of this rank's input and output overlaps. Allowed is what NCCL calls in
+// place: the same memory; of an all-gather, the rank's block of the output as its input; of a
+// reduce-scatter, the rank's block of the input as its output.
+Result<void> check_overlap(const CollectiveRequest& request, uint32_t rank, uint32_t ranks,
+                           const void* in, const void* out);
 // Inputs and outputs of all ranks together: the least memory traffic.
 uint64_t traffic_bytes(const CollectiveRequest& request, uint32_t ranks);
 // Whether a request that another process sent has values that exist.

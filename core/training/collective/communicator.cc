@@ -116,11 +116,7 @@ Result<uint64_t> Communicator::start(const Operation& operation) {
   if (failed_) return *failed_;
   FF_TRY(stop_.check());
   const uint64_t number = next_;
-  InflightOperation& inflight = inflight_[number % kInflightMax];
-  if (inflight.used) {
-    return fail(Errc::busy, "{} operations are in flight: wait for operation {} first",
-                kInflightMax, inflight.number);
-  }
+  FF_TRY(make_room(number));
   CollectiveRequest request{.kind = operation.kind,
                             .type = operation.type,
                             .op = operation.op,
@@ -138,6 +134,7 @@ Result<uint64_t> Communicator::start(const Operation& operation) {
     return fail(Errc::usage, "{}: its {} is null", text_of(request),
                 has_input && operation.in == nullptr ? "input" : "output");
   }
+  FF_TRY(check_overlap(request, rank(), ranks(), operation.in, operation.out));
   InflightOperation started{.used = true, .number = number, .operation = operation};
   if (const uint64_t bytes = input_bytes(request, rank(), ranks()); bytes > 0) {
     FF_TRY(request.in, share(view(operation.in, bytes), true, started.in));
@@ -145,7 +142,7 @@ Result<uint64_t> Communicator::start(const Operation& operation) {
   if (const uint64_t bytes = output_bytes(request, rank(), ranks()); bytes > 0) {
     FF_TRY(request.out, share(view(operation.out, bytes), false, started.out));
   }
-  inflight = std::move(started);
+  inflight_[number % kInflightMax] = std::move(started);
   next_++;
   if (group_->operations().post(local_rank(), number, request)) group_->wake_leader();
   return number;
@@ -169,19 +166,46 @@ Result<std::shared_ptr<const net::SharedRegion>> Communicator::get_staging(uint6
   return region;
 }
 
+// Finishes the operation that had the slot of `number` before, if nothing has waited for it.
+Result<void> Communicator::make_room(uint64_t number) {
+  InflightOperation& before = inflight_[number % kInflightMax];
+  if (!before.used) return {};
+  const OperationTable& operations = group_->operations();
+  const bool has_failed = operations.failed_rank() || operations.async_error();
+  if (!has_failed && !operations.is_ready(before.number)) {
+    return fail(Errc::busy, "{} operations are unfinished: wait for operation {} first",
+                kInflightMax, before.number);
+  }
+  FF_TRY(complete(before));
+  const uint64_t finished = before.number;
+  if (auto done = finish(before); !done) errors_.emplace(finished, std::move(done).error());
+  return {};
+}
+
 Result<void> Communicator::wait(uint64_t number) {
   InflightOperation& inflight = inflight_[number % kInflightMax];
   if (!inflight.used || inflight.number != number) {
+    if (const auto error = errors_.extract(number)) return error.mapped();
+    if (number < next_ && next_ - number > kInflightMax) return {};  // make_room() has finished it
     return fail(Errc::usage, "operation {} was not started, or was waited for", number);
   }
+  FF_TRY(complete(inflight));
+  return finish(inflight);
+}
+
+Result<void> Communicator::complete(const InflightOperation& inflight) {
   if (failed_) return *failed_;
-  while (run_piece(number, 1)) {
+  while (run_piece(inflight.number, 1)) {
   }
-  if (auto waited = wait_complete(inflight); !waited) {
-    failed_ = waited.error();
-    return waited;
-  }
+  auto waited = wait_complete(inflight);
+  if (!waited) failed_ = waited.error();
+  return waited;
+}
+
+// Stores the result of a complete operation in its output, and frees its slot.
+Result<void> Communicator::finish(InflightOperation& inflight) {
   const OperationTable& operations = group_->operations();
+  const uint64_t number = inflight.number;
   const auto differs = operations.mismatch(number);
   Result<void> result;
   if (differs) {
@@ -259,6 +283,10 @@ Error Communicator::operation_error(const std::string& reason,
 Error Communicator::async_error(const Error& error, const InflightOperation& inflight) const {
   Error result = operation_error(error.message, inflight);
   result.code = error.code;
+  if (error.code == Errc::corrupt) {
+    result.hint =
+        "Check the network cards, cables and memory of both hosts; then start the job again.";
+  }
   return result;
 }
 

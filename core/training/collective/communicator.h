@@ -15,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,13 +39,15 @@ struct Operation {
   simd::ReduceOp op = simd::ReduceOp::sum;
   uint32_t root = 0;
   uint64_t count = 0;  // elements, as NCCL counts them (collective_request.h)
-  // Null where this rank has no input or output. Both may be the same memory, which no other
-  // operation in flight may use.
+  // Null where this rank has no input or output. They may overlap in place only (check_overlap());
+  // no other operation in flight may use the memory.
   const void* in = nullptr;
   void* out = nullptr;
 };
 
-struct CommunicatorOptions {
+constexpr int64_t kNoTimeLimit = INT64_MAX / 4;  // 73 years; steady times plus it do not overflow
+
+struct CommunicatorOptions {            // times: at most kNoTimeLimit
   int64_t join_ns = 60 * kSecond;       // until all ranks have joined
   int64_t operation_ns = 60 * kSecond;  // for an operation, from the start of wait()
   bool pin = true;                      // threads to NUMA nodes (numa_placement.h)
@@ -71,13 +74,16 @@ class Communicator {
   // Memory from allocate() that no operation of any rank uses. Errc::usage: other memory.
   Result<void> free(const void* memory);
 
-  // Starts an operation and returns its number; at most kInflightMax may be in flight. Errc::usage:
-  // a root that does not exist, too many elements, a null pointer; Errc::busy: wait for another
-  // operation first; Errc::interrupted.
+  // Starts an operation and returns its number; at most kInflightMax may be unfinished.
+  // Errc::usage: a root that does not exist, too many elements, a null pointer, memory that
+  // overlaps; Errc::busy: kInflightMax are unfinished, and a rank of this host has not started the
+  // oldest: wait for that first; the errors of wait() once the job has failed.
   Result<uint64_t> start(const Operation& operation);
-  // Waits until the operation is complete; once for each, in any order. Errc::usage: the ranks
-  // started different operations (all ranks get this error); Errc::unreachable: a rank is gone;
-  // Errc::deadline names the straggler; Errc::interrupted.
+  // Waits until the operation is complete; at most once for each, in any order. The memory of an
+  // operation without a wait() must stay until kInflightMax later operations were started: its
+  // result is stored by then. Errc::usage: the ranks started different operations (all ranks get
+  // this error); Errc::unreachable: a rank is gone; Errc::deadline names the straggler;
+  // Errc::corrupt names a link between hosts that changes data; Errc::interrupted.
   Result<void> wait(uint64_t number);
   // start() and wait().
   Result<void> run(const Operation& operation);
@@ -103,7 +109,10 @@ class Communicator {
                               std::shared_ptr<const net::SharedRegion>& staging);
   Result<std::shared_ptr<const net::SharedRegion>> make_region(uint64_t bytes);
   Result<std::shared_ptr<const net::SharedRegion>> get_staging(uint64_t bytes);
+  Result<void> make_room(uint64_t number);
+  Result<void> complete(const InflightOperation& inflight);
   Result<void> wait_complete(const InflightOperation& inflight);
+  Result<void> finish(InflightOperation& inflight);
   Error straggler_error(const InflightOperation& inflight) const;
   Error async_error(const Error& error, const InflightOperation& inflight) const;
   std::optional<Error> straggler_of_hosts(const InflightOperation& inflight) const;
@@ -117,6 +126,7 @@ class Communicator {
   const NumaPlacement placement_;
   uint64_t next_ = 0;
   std::array<InflightOperation, kInflightMax> inflight_;
+  std::map<uint64_t, Error> errors_;  // of operations that finished without a wait()
   std::vector<std::shared_ptr<const net::SharedRegion>> allocated_;
   std::vector<std::shared_ptr<const net::SharedRegion>> free_staging_;
   std::optional<Error> failed_;

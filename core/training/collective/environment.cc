@@ -125,7 +125,11 @@ Result<JobConfig> read_job_config(const GetVariable& get, std::optional<uint32_t
     return fail(Errc::usage, "MASTER_PORT={} leaves no port above it: set FF_PORT", master_port);
   }
   config.network.at.port = static_cast<uint16_t>(port);
-  FF_TRY(config.network.zone, number_or(get, "FF_ZONE", UINT32_MAX - 1, 0));
+  config.network.zone = variable(get, "FF_ZONE").value_or("0");
+  if (config.network.zone.size() > kZoneNameMax) {
+    return fail(Errc::usage, "FF_ZONE={}: a name has at most {} bytes", config.network.zone,
+                kZoneNameMax);
+  }
   FF_TRY(read_pipeline_options(get, config.network.pipeline));
   if (const auto text = variable(get, "FF_NET")) {
     if (*text != "auto" && *text != "tcp" && *text != "verbs") {

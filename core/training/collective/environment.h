@@ -5,7 +5,8 @@
 //                    MASTER_PORT
 //   FF_KEY_FILE      the job's key: 64 hex digits in a file that other users cannot read; "-":
 //                    standard input. Without it all hosts must be this machine
-//   FF_ZONE          number of the network zone of this host
+//   FF_ZONE          name of the network zone of this host, default "0"; the scheduler sets it for
+//                    its tasks
 //   FF_PIN           0: do not pin threads to NUMA nodes
 //   FF_ALGO, FF_WIRE, FF_DETERMINISTIC, FF_NET: as the options of `ff allreduce`
 #pragma once

@@ -10,7 +10,8 @@ namespace ff::collective {
 
 namespace {
 
-constexpr std::string_view kHello = "ff reduce 2|";
+constexpr std::string_view kProtocol = "ff reduce ";
+constexpr std::string_view kHello = "ff reduce 3|";  // with the version of all messages of nodes
 
 }  // namespace
 
@@ -50,9 +51,18 @@ void introduce(net::Connection& connection, const JobTerms& terms, const WorldNo
 
 Task<Result<WorldNode>> accept_introduction(net::Connection& connection, const JobTerms& terms) {
   FF_CO_TRY(const std::string message, co_await receive_step(connection, HandshakeStep::node));
+  if (!message.starts_with(kProtocol)) {
+    co_return fail(Errc::corrupt, "{}: the peer is no node of a job", connection.peer());
+  }
   if (!message.starts_with(kHello)) {
-    co_return fail(Errc::corrupt, "{}: the peer runs another version of ff, or another program",
-                   connection.peer());
+    const std::string theirs = message.substr(0, message.find('|'));
+    Error error = fail(Errc::usage,
+                       "{} runs another version of ff: its protocol is '{}', that of rank "
+                       "0 is '{}'",
+                       connection.peer(), printable(theirs.substr(0, 32)),
+                       kHello.substr(0, kHello.size() - 1));
+    error.hint = "Install the same version of ff on all hosts.";
+    co_return error;
   }
   MessageReader reader(as_bytes(message).subspan(kHello.size()));
   const auto text = [&reader] {

@@ -4,6 +4,7 @@
 
 #include "platform/base/check.h"
 #include "platform/base/text.h"
+#include "platform/simd/crc32c.h"
 #include "training/collective/message_reader.h"
 #include "training/collective/pipeline_state.h"
 
@@ -16,7 +17,7 @@ constexpr int64_t kStatusTimeoutNs = 2 * kSecond;
 constexpr int64_t kDisconnectGraceNs = 300 * kMillisecond;
 constexpr size_t kAnnouncedMax = 4096;  // operations that another node may be ahead
 
-Error malformed(const char* what) { return fail(Errc::corrupt, "it sent a malformed {}", what); }
+Error malformed(const char* what) { return fail(Errc::corrupt, "a malformed {} arrived", what); }
 
 }  // namespace
 
@@ -135,14 +136,29 @@ Result<void> Pipeline::handle_chunk(uint32_t node, ByteView message) {
   chunk.number = reader.read<uint64_t>();
   chunk.index = reader.read<uint64_t>();
   chunk.bytes = reader.read<uint64_t>();
+  chunk.crc = reader.read<uint32_t>();
   if (!reader.at_end() || direction > 1 || chunk.slot >= kSlots || chunk.bytes > kSlotBytes) {
     return malformed("piece");
   }
   const auto& channel = peers_[node]->receiving[direction];
   if (channel == nullptr || channel->arrived.size() >= kSlots) return malformed("piece");
+  const ByteView bytes = channel->window->memory().subspan(chunk.slot * kSlotBytes, chunk.bytes);
+  if (const uint32_t crc = simd::crc32c(bytes); crc != chunk.crc) {
+    fail_job(corrupt_link(node, fmt::format("piece {} of operation {} arrived with CRC32C {:08x} "
+                                            "instead of {:08x}",
+                                            chunk.index, chunk.number, crc, chunk.crc)));
+    return {};
+  }
   channel->arrived.push_back(chunk);
   match_arrivals(*channel);
   return {};
+}
+
+// What arrived from the node is not what it sent.
+Error Pipeline::corrupt_link(uint32_t node, const std::string& what) const {
+  return fail(Errc::corrupt, "the link from {} to {} corrupts data: {}",
+              mesh_.world.name_of(mesh_.world.nodes[node].first_rank),
+              mesh_.world.name_of(group_.self().first_rank), what);
 }
 
 // Sends the request to the next node, which compares it with its own: any mismatch is found.
@@ -206,7 +222,7 @@ Task<void> Pipeline::handle_disconnect(uint32_t node, Error why) {
   const std::string name = mesh_.world.name_of(mesh_.world.nodes[node].first_rank);
   if (why.code == Errc::corrupt) {
     peers_[node]->connection->close(why);
-    fail_job(fail(Errc::corrupt, "{}: {}", name, why.message));
+    fail_job(corrupt_link(node, why.message));
     co_return;
   }
   if (peers_[node]->said_goodbye || failed_) co_return;

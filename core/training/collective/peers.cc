@@ -114,19 +114,8 @@ Task<Result<void>> Peers::join(int64_t until_ns) {
       .terms = {.ranks = network_.ranks, .settings = text_of(network_.pipeline)}};
   auto mesh = co_await with_deadline(
       loop_, until_ns, "the nodes",
-      Rendezvous::join(loop_, *transport_, std::move(options), std::move(node), missing_));
-  if (!mesh) {
-    Error error = std::move(mesh).error();
-    if (error.code == Errc::deadline && !missing_.empty()) {
-      error.message = fmt::format(
-          "{} {} not joined in time",
-          missing_.find_first_of(", ") == std::string::npos ? "rank" : "ranks",
-          missing_ + (missing_.find_first_of(", ") == std::string::npos ? " has" : " have"));
-      error.hint =
-          "Check that each rank was started and can reach rank 0 at " + network_.at.text() + ".";
-    }
-    co_return error;
-  }
+      Rendezvous::join(loop_, *transport_, std::move(options), std::move(node)));
+  if (!mesh) co_return std::move(mesh).error();
   const std::string table = encode_world(mesh->world);
   FF_CO_TRY(world_table_, group_.make_region(table.size()));
   std::memcpy(world_table_->memory().data(), table.data(), table.size());

@@ -25,7 +25,7 @@ struct Network {
   net::TransportOptions transport = {};
   std::optional<auth::Key> key = {};  // of the job; none: all nodes are on this machine
   PipelineOptions pipeline = {};      // the same on all hosts
-  uint32_t zone = 0;                  // of this host
+  std::string zone = {};              // of this host: a name
 };
 
 class Peers {
@@ -59,7 +59,6 @@ class Peers {
   const LocalHost local_;
   SystemLoop loop_;
   std::unique_ptr<net::SystemTransport> transport_;
-  std::string missing_;  // ranks, during the rendezvous
   std::optional<uint32_t> nic_node_;
   std::shared_ptr<const net::SharedRegion> world_table_;
   std::optional<Pipeline> pipeline_;

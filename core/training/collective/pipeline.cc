@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "platform/base/check.h"
+#include "platform/simd/crc32c.h"
 #include "training/collective/pipeline_state.h"
 
 namespace ff::collective {
@@ -59,7 +60,7 @@ Pipeline::Pipeline(Loop& loop, HostGroup& group, Mesh mesh, const PipelineOption
       group_(group),
       mesh_(std::move(mesh)),
       options_(options),
-      zones_(mesh_.world.zones()),
+      trees_(mesh_.world.zones()),
       register_memory_(std::move(register_memory)),
       has_spare_cores_(std::thread::hardware_concurrency() > group.self().ranks),
       departed_sent_(group.self().ranks, false),
@@ -162,7 +163,7 @@ PieceRoute Pipeline::route_of(const CollectiveRequest& request, const Piece& pie
       (options_.algorithm == Algorithm::automatic && nodes() == 2 && !options_.deterministic);
   if (!ring) {
     const bool second = index % 2 == 1 && !options_.deterministic;
-    return tree_route(zones_, root, second, mesh_.self);
+    return trees_.route(root, second, mesh_.self);
   }
   if (is_free) root = static_cast<uint32_t>(index % nodes());
   return ring_route(nodes(), root, mesh_.self);
@@ -252,7 +253,7 @@ void Pipeline::advance_piece(InflightPiece& piece) {
     const uint64_t at = *piece.result_slot * kSlotBytes;
     for (const uint32_t below : piece.route.down_to) {
       set_send_data(below, Direction::down, piece,
-                    channel.window->memory().subspan(at, piece.bytes_down));
+                    channel.window->memory().subspan(at, piece.bytes_down), piece.result_crc);
     }
     item.result = address_in(*channel.window, at);
     queue_work(piece, item);
@@ -296,20 +297,28 @@ void Pipeline::on_work_done(InflightPiece& piece) {
         return_credit(piece.route.up_from.node[i], Direction::up, piece.partial_slots[i]);
       }
     }
-    const std::byte* const own = send_region_->memory().data() + *piece.send_slot * kSlotBytes;
-    if (!piece.is_root()) {
-      set_send_data(*piece.route.up_to, Direction::up, piece, {own, piece.bytes_up});
-    } else if (op.goes_down) {
-      for (const uint32_t below : piece.route.down_to) {
-        set_send_data(below, Direction::down, piece, {own, piece.bytes_down});
-      }
-    }
+    send_own(piece);
   } else {
     piece.received = true;
   }
   if ((!piece.reduces || piece.reduced) && (!piece.receives || piece.received))
     finish_locally(piece);
   advance_piece(piece);
+}
+
+// Sends what this node has computed of the piece.
+void Pipeline::send_own(InflightPiece& piece) {
+  const std::byte* const own = send_region_->memory().data() + *piece.send_slot * kSlotBytes;
+  if (!piece.is_root()) {
+    const ByteView sum{own, piece.bytes_up};
+    set_send_data(*piece.route.up_to, Direction::up, piece, sum, simd::crc32c(sum));
+  } else if (piece.op->goes_down && piece.route.down_to.count > 0) {
+    const ByteView result{own, piece.bytes_down};
+    const uint32_t crc = simd::crc32c(result);
+    for (const uint32_t below : piece.route.down_to) {
+      set_send_data(below, Direction::down, piece, result, crc);
+    }
+  }
 }
 
 // The piece's inputs are read and its outputs written.

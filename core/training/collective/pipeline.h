@@ -7,7 +7,8 @@
 // piece into a free slot (RDMA WRITE where possible), then announces it by a message; the receiver
 // returns the slot as a credit. All nodes put pieces into a channel in the same order, by operation
 // and piece, so the oldest unfinished piece always finds free slots and the pipeline cannot
-// deadlock. Memory:
+// deadlock. The announcement has the CRC32C of the piece; the receiver checks it before it adds,
+// stores or forwards the bytes. Memory:
 //
 //   window  kSlots slots of kSlotBytes, for each channel that this node receives
 //   send    kInflightPiecesMax slots of the same size: sums of this node, until they are sent
@@ -76,6 +77,7 @@ class Pipeline {
   void advance_piece(InflightPiece& piece);
   void queue_work(InflightPiece& piece, WorkItem item);
   void on_work_done(InflightPiece& piece);
+  void send_own(InflightPiece& piece);
   void finish_locally(InflightPiece& piece);
   void retire_pieces();
   PieceRoute route_of(const CollectiveRequest& request, const Piece& piece, uint64_t index) const;
@@ -88,7 +90,8 @@ class Pipeline {
   void match_arrivals(ReceiveChannel& channel);
   void return_credit(uint32_t node, Direction direction, uint32_t slot);
   void enqueue_send(uint32_t node, Direction direction, InflightPiece& piece);
-  void set_send_data(uint32_t node, Direction direction, InflightPiece& piece, ByteView bytes);
+  void set_send_data(uint32_t node, Direction direction, InflightPiece& piece, ByteView bytes,
+                     uint32_t crc);
   Task<void> send_loop(uint32_t node, Direction direction);
 
   // Messages between nodes (peer_messages.cc).
@@ -97,6 +100,7 @@ class Pipeline {
   Result<void> handle_chunk(uint32_t node, ByteView message);
   Result<void> handle_window(uint32_t node, ByteView message);
   Result<void> handle_credit(uint32_t node, ByteView message);
+  Error corrupt_link(uint32_t node, const std::string& what) const;
   void handle_announcement(uint32_t node, uint64_t number, const CollectiveRequest& request);
   void handle_status(uint32_t node, ByteView message);
   void announce_operation(const OperationState& op);
@@ -116,7 +120,7 @@ class Pipeline {
   HostGroup& group_;
   Mesh mesh_;
   const PipelineOptions options_;
-  const std::vector<uint32_t> zones_;
+  const Trees trees_;
   const std::function<void(const net::SharedRegion&)> register_memory_;
   const bool has_spare_cores_;
   bool failed_ = false;

@@ -58,6 +58,7 @@ void Pipeline::match_arrivals(ReceiveChannel& channel) {
     channel.expected.pop_front();
     if (channel.direction == Direction::down) {
       piece.result_slot = chunk.slot;
+      piece.result_crc = chunk.crc;
       piece.result_arrived = true;
     } else {
       const Children& below = piece.route.up_from;
@@ -84,10 +85,12 @@ void Pipeline::enqueue_send(uint32_t node, Direction direction, InflightPiece& p
 }
 
 void Pipeline::set_send_data(uint32_t node, Direction direction, InflightPiece& piece,
-                             ByteView bytes) {
+                             ByteView bytes, uint32_t crc) {
   SendChannel& channel = send_channel(node, direction);
   for (SendChannel::Item& item : channel.items) {
-    if (item.piece == &piece) item.bytes = bytes;
+    if (item.piece != &piece) continue;
+    item.bytes = bytes;
+    item.crc = crc;
   }
   channel.changed->set();
 }
@@ -103,6 +106,7 @@ Task<void> Pipeline::send_loop(uint32_t node, Direction direction) {
     }
     InflightPiece& piece = *channel.items.front().piece;
     const ByteView bytes = *channel.items.front().bytes;
+    const uint32_t crc = channel.items.front().crc;
     const uint32_t slot = channel.free.front();
     channel.free.pop_front();
     const auto pushed = co_await connection.push(*channel.window, slot * channel.slot_bytes, bytes);
@@ -113,6 +117,7 @@ Task<void> Pipeline::send_loop(uint32_t node, Direction direction) {
     append_le(message, piece.number());
     append_le(message, piece.index);
     append_le(message, static_cast<uint64_t>(bytes.size()));
+    append_le(message, crc);
     send(node, kChunk, message);
     channel.items.pop_front();
     piece.unsent--;

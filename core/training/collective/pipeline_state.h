@@ -11,7 +11,8 @@ enum PeerMessage : uint32_t {
   kAnnounce = 1,   // call: operation; a CollectiveRequest with zero addresses
   kWindow,         // direction:u32 slots:u32 slot_bytes:u64 token:u64 size:u64 address:u64 key:u32
   kCredit,         // direction:u32 slot:u32
-  kChunk,          // direction:u32 slot:u32 number:u64 piece:u64 bytes:u64: stored in the slot
+  kChunk,          // direction:u32 slot:u32 number:u64 piece:u64 bytes:u64 crc:u32: stored in the
+                   // slot; crc: CRC32C of the bytes, which the receiver checks before it uses them
   kFailed,         // code:u8 text: the job fails with this error
   kDeparted,       // rank:u32 operations:u64: the rank posts no more
   kStatusRequest,  // answered by kStatusReply
@@ -42,6 +43,7 @@ struct Pipeline::InflightPiece {
   uint32_t partials_missing = 0;
   std::array<uint32_t, kChildrenMax> partial_slots = {};
   std::optional<uint32_t> result_slot = {};
+  uint32_t result_crc = 0;
   bool result_arrived = false;
   bool reduces = false;   // it needs a work item that reduces or, at the root, reads the inputs
   bool reduced = false;   // which is done
@@ -59,6 +61,7 @@ struct Pipeline::SendChannel {
   struct Item {
     InflightPiece* piece = nullptr;
     std::optional<ByteView> bytes = {};  // once they are computed
+    uint32_t crc = 0;                    // of `bytes`
   };
   std::optional<net::RemoteBuffer> window = {};
   uint64_t slot_bytes = 0;
@@ -70,7 +73,7 @@ struct Pipeline::SendChannel {
 struct Pipeline::ReceiveChannel {
   struct Chunk {
     uint64_t number = 0, index = 0, bytes = 0;
-    uint32_t slot = 0;
+    uint32_t slot = 0, crc = 0;
   };
   uint32_t node = 0;
   Direction direction = Direction::up;

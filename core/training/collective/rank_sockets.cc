@@ -5,27 +5,28 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <deque>
 #include <string>
 #include <utility>
 
+#include "platform/base/text.h"
+
 namespace ff::collective {
 
 // All that the sockets carry. Little-endian, as are all machines that ff runs on.
 struct RankSockets::Message {
-  static constexpr uint32_t kMagic = 0x31525246;  // "FRR1"
+  static constexpr uint32_t kMagic = 0x32525246;  // "FRR2"
   enum Kind : uint32_t {
     hello = 1,  // to rank 0: rank, pid, value: number of ranks
     welcome,    // from rank 0, for each rank: rank, pid; the first two carry descriptors: of the
                 // operation table (value: its bytes) and of the eventfd of rank 0
-    refused,    // from rank 0: value: a Refusal
+    refused,    // from rank 0: id: an Errc, value: bytes of the error's text, which follows
     region,     // region `id` of `rank`, `value` bytes: with its descriptor
     region_withdrawn,
     goodbye,  // the sender closes the socket next
   };
-  enum Refusal : uint64_t { kOtherRankCount = 1, kDuplicateRank };
-
   uint32_t magic = kMagic;
   uint32_t kind = hello;
   uint32_t rank = 0;
@@ -43,6 +44,7 @@ struct RankSockets::Peer {
     Message message;
     int fd = -1;
     std::shared_ptr<const void> owner = {};
+    std::string text = {};
   };
   std::unique_ptr<net::SocketStream> stream;
   std::deque<Outgoing> queue = {};
@@ -54,6 +56,7 @@ struct RankSockets::Peer {
 namespace {
 
 constexpr int64_t kSocketRetryNs = 5 * kMillisecond;
+constexpr size_t kErrorTextMax = 1024;
 
 // Errc::refused: another user runs the process at the other end.
 Result<void> check_user(const net::SocketStream& stream) {
@@ -70,7 +73,11 @@ Result<void> check_user(const net::SocketStream& stream) {
 }  // namespace
 
 RankSockets::RankSockets(HostState& state)
-    : state_(state), loop_(state.clock), gate_(std::in_place, loop_), all_joined_(loop_) {
+    : state_(state),
+      loop_(state.clock),
+      gate_(std::in_place, loop_),
+      joining_(std::in_place, loop_),
+      all_joined_(loop_) {
   static_assert(sizeof(Message) == 32);
 }
 
@@ -81,7 +88,9 @@ void RankSockets::start(int64_t until_ns) {
     gate_->spawn(join(until_ns));
     loop_.run();
     gate_.reset();
+    joining_.reset();
     peers_.clear();
+    refused_.clear();
   });
 }
 
@@ -129,29 +138,45 @@ net::Address RankSockets::address() const {
 Task<void> RankSockets::join(int64_t until_ns) {
   auto joining = with_deadline(loop_, until_ns, "the ranks", is_leader() ? lead() : follow());
   auto joined = co_await std::move(joining);
-  if (!joined && joined.error().code == Errc::deadline) joined = timeout_error();
+  const bool late = !joined && joined.error().code == Errc::deadline && loop_.now_ns() >= until_ns;
+  if (late) joined = timeout_error();
+  if (!joined && is_leader()) {
+    co_await stop_listening();
+    for (auto& [rank, peer] : peers_) send_error(*peer, joined.error());
+    for (auto& peer : refused_) send_error(*peer, joined.error());
+  }
   set_outcome(std::move(joined));
 }
 
 Error RankSockets::timeout_error() const {
   std::string missing;
+  size_t count = 0;
   for (uint32_t rank = 0; rank < state_.self.ranks; rank++) {
-    const bool joined = rank == state_.self.rank || peers_.contains(rank);
-    if (!joined) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+    if (rank == state_.self.rank || peers_.contains(rank)) continue;
+    if (!is_leader() && rank != 0) continue;  // only rank 0 knows
+    missing += fmt::format("{}{}", count++ == 0 ? "" : ", ", rank + state_.self.first_rank);
   }
-  const bool is_known = is_leader() && !missing.empty();
-  Error error = fail(Errc::deadline, "{} did not join in time",
-                     is_known ? "of this host's ranks, " + missing : "not all ranks of this host");
+  if (count == 0) missing = "other ranks";
+  const char* const what = count == 0 ? "" : count == 1 ? "rank " : "ranks ";
+  Error error = fail(Errc::deadline, "{}{} of this host {} not joined in time", what, missing,
+                     count == 1 ? "has" : "have");
   error.hint = "Check that each rank was started for the same job, and read its output.";
   return error;
 }
 
+// Connections that come now are not accepted any more.
+Task<void> RankSockets::stop_listening() {
+  co_await joining_->close(fail(Errc::interrupted, "no rank joins any more"));
+  listener_.reset();
+}
+
 Task<Result<void>> RankSockets::lead() {
   FF_CO_TRY(listener_, net::SocketListener::listen(loop_, address()));
-  gate_->spawn(accept());
+  joining_->spawn(accept());
   if (state_.self.ranks == 1) all_joined_.set();
   FF_CO_TRY(co_await all_joined_.wait());
   if (refusal_) co_return std::move(*refusal_);
+  co_await stop_listening();
   const auto& table = state_.table_region;
   for (auto& [rank, peer] : peers_) {
     for (const auto& [other, pid] : state_.pids) {
@@ -170,7 +195,7 @@ Task<void> RankSockets::accept() {
     auto socket = co_await listener_->accept();
     if (!socket) co_return;
     auto stream = net::SocketStream::make(loop_, std::move(*socket));
-    if (stream && check_user(**stream)) gate_->spawn(greet(std::move(*stream)));
+    if (stream && check_user(**stream)) joining_->spawn(greet(std::move(*stream)));
   }
 }
 
@@ -178,30 +203,35 @@ Task<void> RankSockets::greet(std::unique_ptr<net::SocketStream> stream) {
   Message hello;
   const auto read = co_await net::read_all(*stream, hello.buffer());
   if (!read || hello.magic != Message::kMagic || hello.kind != Message::hello) co_return;
-  const HostRank& self = state_.self;
-  uint64_t refusal = 0;
-  if (hello.value != self.ranks || hello.rank >= self.ranks) {
-    refusal = Message::kOtherRankCount;
-    refuse(fail(Errc::usage, "a rank {} of {} (process {}) joined a job of {} ranks", hello.rank,
-                hello.value, hello.pid, self.ranks));
-  } else if (hello.rank == 0 || peers_.contains(hello.rank)) {
-    refusal = Message::kDuplicateRank;
-    refuse(fail(Errc::usage, "rank {} joined twice, the second time as process {}", hello.rank,
-                hello.pid));
-  }
-  if (refusal != 0) {
-    const Message answer{.kind = Message::refused, .rank = hello.rank, .value = refusal};
-    (void)co_await net::write_all(*stream, answer.bytes());
+  if (auto fits = check_hello(hello); !fits) {
+    refused_.push_back(make_peer(std::move(stream)));
+    if (!refusal_) refusal_ = std::move(fits).error();
+    all_joined_.set();
     co_return;
   }
   state_.pids[hello.rank] = hello.pid;
-  add_peer(hello.rank, std::move(stream));
-  if (peers_.size() + 1 == self.ranks) all_joined_.set();
+  peers_[hello.rank] = make_peer(std::move(stream));
+  if (peers_.size() + 1 == state_.self.ranks) all_joined_.set();
 }
 
-void RankSockets::refuse(Error error) {
-  if (!refusal_) refusal_ = std::move(error);
-  all_joined_.set();
+Result<void> RankSockets::check_hello(const Message& hello) const {
+  if (hello.value != state_.self.ranks || hello.rank >= state_.self.ranks) {
+    return fail(Errc::usage, "a rank {} of {} (process {}) joined a job of {} ranks", hello.rank,
+                hello.value, hello.pid, state_.self.ranks);
+  }
+  if (hello.rank == 0 || peers_.contains(hello.rank)) {
+    return fail(Errc::usage, "rank {} joined twice, the second time as process {}", hello.rank,
+                hello.pid);
+  }
+  return {};
+}
+
+// Tells a rank why it cannot join.
+void RankSockets::send_error(Peer& peer, const Error& error) {
+  const std::string text = error.message.substr(0, kErrorTextMax);
+  const Message refused{
+      .kind = Message::refused, .id = static_cast<uint32_t>(error.code), .value = text.size()};
+  send(peer, refused, -1, nullptr, text);
 }
 
 Task<Result<void>> RankSockets::follow() {
@@ -219,7 +249,8 @@ Task<Result<void>> RankSockets::follow() {
   const HostRank& self = state_.self;
   const Message hello{.rank = self.rank, .value = self.ranks, .pid = ::getpid()};
   FF_CO_TRY(co_await net::write_all(*stream, hello.bytes()));
-  FF_CO_TRY(co_await receive_welcome(add_peer(0, std::move(stream))));
+  peers_[0] = make_peer(std::move(stream));
+  FF_CO_TRY(co_await receive_welcome(*peers_[0]));
   FF_CO_TRY(state_.operations,
             OperationTable::open(state_.table_mapping->memory(),
                                  {.ranks = self.ranks, .has_peers = self.has_peers}));
@@ -233,11 +264,10 @@ Task<Result<void>> RankSockets::receive_welcome(Peer& leader) {
   for (uint32_t welcomed = 0; welcomed < self.ranks; welcomed++) {
     Message message;
     FF_CO_TRY(co_await receive(leader, message));
-    if (message.kind == Message::refused) {
-      const bool twice = message.value == Message::kDuplicateRank;
-      co_return fail(Errc::usage, "rank 0 refused rank {} of {}: {}", self.rank, self.ranks,
-                     twice ? "another process has joined as this rank"
-                           : "its job has another number of ranks");
+    if (message.kind == Message::refused) co_return co_await receive_error(leader, message);
+    if (message.kind == Message::goodbye) {
+      co_return fail(Errc::unreachable, "rank {} left before all ranks of this host had joined",
+                     self.first_rank);
     }
     if (message.kind != Message::welcome) {
       co_return fail(Errc::corrupt, "rank 0 did not send the operation table");
@@ -257,12 +287,24 @@ Task<Result<void>> RankSockets::receive_welcome(Peer& leader) {
   co_return Result<void>();
 }
 
-RankSockets::Peer& RankSockets::add_peer(uint32_t rank, std::unique_ptr<net::SocketStream> stream) {
-  auto& peer = peers_[rank];
-  peer = std::make_unique<Peer>();
+// The error of rank 0, for which no rank joins.
+Task<Error> RankSockets::receive_error(Peer& leader, const Message& refused) {
+  std::string text(std::min<uint64_t>(refused.value, kErrorTextMax), '\0');
+  const ByteSpan bytes(reinterpret_cast<std::byte*>(text.data()), text.size());
+  const auto read = co_await net::read_all(*leader.stream, bytes);
+  if (!read) co_return read.error();
+  Error error = fail(refused.id < kErrcCount ? static_cast<Errc>(refused.id) : Errc::failed,
+                     "rank {}: {}", state_.self.first_rank, printable(text));
+  error.hint = "Read the output of that process; then start the job again.";
+  co_return error;
+}
+
+std::unique_ptr<RankSockets::Peer> RankSockets::make_peer(
+    std::unique_ptr<net::SocketStream> stream) {
+  auto peer = std::make_unique<Peer>();
   peer->stream = std::move(stream);
   peer->written = std::make_unique<Event>(loop_);
-  return *peer;
+  return peer;
 }
 
 Task<Result<void>> RankSockets::receive(Peer& peer, Message& message) {
@@ -317,8 +359,8 @@ void RankSockets::on_disconnect(uint32_t rank, const Error& error) {
 }
 
 void RankSockets::send(Peer& peer, const Message& message, int fd,
-                       std::shared_ptr<const void> owner) {
-  peer.queue.push_back({message, fd, std::move(owner)});
+                       std::shared_ptr<const void> owner, std::string text) {
+  peer.queue.push_back({message, fd, std::move(owner), std::move(text)});
   // One writer at a time: a descriptor belongs to the message that is written next.
   if (!std::exchange(peer.writes, true)) gate_->spawn(write_queue(peer));
 }
@@ -328,16 +370,17 @@ Task<void> RankSockets::write_queue(Peer& peer) {
     const Peer::Outgoing next = std::move(peer.queue.front());
     peer.queue.pop_front();
     if (next.fd >= 0) peer.stream->send_descriptor(next.fd);
-    const auto written = co_await write(*peer.stream, next.message);
+    auto written = co_await write(*peer.stream, next.message.bytes());
+    if (written && !next.text.empty()) written = co_await write(*peer.stream, as_bytes(next.text));
     if (!written) peer.queue.clear();  // receive_loop() reports the lost rank
   }
   peer.writes = false;
   peer.written->set();
 }
 
-Task<Result<void>> RankSockets::write(net::SocketStream& stream, const Message& message) {
+Task<Result<void>> RankSockets::write(net::SocketStream& stream, ByteView bytes) {
   for (;;) {
-    auto written = co_await net::write_all(stream, message.bytes());
+    auto written = co_await net::write_all(stream, bytes);
     // Linux limits the descriptors in flight of a user other than root to RLIMIT_NOFILE.
     if (written || written.error().sys != ETOOMANYREFS) co_return written;
     FF_CO_TRY(co_await sleep_for(loop_, kSocketRetryNs));
@@ -345,14 +388,17 @@ Task<Result<void>> RankSockets::write(net::SocketStream& stream, const Message& 
 }
 
 Task<void> RankSockets::close() {
-  for (auto& [rank, peer] : peers_) {
+  std::vector<Peer*> all;
+  for (auto& [rank, peer] : peers_) all.push_back(peer.get());
+  for (auto& peer : refused_) all.push_back(peer.get());
+  for (Peer* const peer : all) {
     const Message goodbye{.kind = Message::goodbye, .rank = state_.self.rank};
     peer->written->reset();
     send(*peer, goodbye, -1, nullptr);
   }
   const int64_t until_ns = loop_.now_ns() + kSecond;  // a stopped process reads nothing
-  for (auto& [rank, peer] : peers_) (void)co_await peer->written->wait(until_ns);
-  for (auto& [rank, peer] : peers_) peer->stream->close();
+  for (Peer* const peer : all) (void)co_await peer->written->wait(until_ns);
+  for (Peer* const peer : all) peer->stream->close();
   gate_->cancellation().request(fail(Errc::interrupted, "the communicator is closed"));
   loop_.stop();
 }

@@ -49,6 +49,11 @@ Task<Result<void>> receive_connected(net::Connection& connection, CancellationTo
   co_return Result<void>();
 }
 
+// Whether a deadline has cancelled the task.
+bool is_late(const CancellationToken* cancel) {
+  return cancel != nullptr && cancel->requested() && cancel->reason().code == Errc::deadline;
+}
+
 const auth::Service kRankService{auth::Role::rank, {}};
 
 Error wrong_key(Error error) {
@@ -60,21 +65,20 @@ Error wrong_key(Error error) {
 }  // namespace
 
 Task<Result<Mesh>> Rendezvous::join(Loop& loop, net::Transport& transport,
-                                    RendezvousOptions options, WorldNode self,
-                                    std::string& missing) {
-  Rendezvous rendezvous(loop, transport, std::move(options), std::move(self), missing);
+                                    RendezvousOptions options, WorldNode self) {
+  Rendezvous rendezvous(loop, transport, std::move(options), std::move(self));
   co_return co_await rendezvous.run();
 }
 
 Rendezvous::Rendezvous(Loop& loop, net::Transport& transport, RendezvousOptions options,
-                       WorldNode self, std::string& missing)
+                       WorldNode self)
     : loop_(loop),
       transport_(transport),
       options_(std::move(options)),
       self_(std::move(self)),
-      missing_(missing),
       changed_(loop),
-      gate_(loop) {}
+      gate_(loop),
+      accepting_(loop) {}
 
 Task<Result<Mesh>> Rendezvous::run() {
   if (transport_.keyring() == nullptr && !is_loopback(options_.at.host)) {
@@ -87,6 +91,9 @@ Task<Result<Mesh>> Rendezvous::run() {
   FF_CO_TRY(co_await listen());
   auto joining = self_.first_rank == 0 ? lead() : follow();
   auto joined = co_await std::move(joining);
+  CancellationToken* const cancel = co_await current_cancellation();
+  if (!joined && is_late(cancel)) joined = timeout_error();
+  co_await accepting_.close(fail(Errc::interrupted, "the rendezvous has ended"));
   co_await gate_.close(fail(Errc::interrupted, "the rendezvous has ended"));
   if (!joined) co_return std::move(joined).error();
   Mesh mesh{.world = std::move(world_), .self = index_, .connections = {}};
@@ -118,7 +125,7 @@ Task<Result<void>> Rendezvous::listen() {
   listener_ = std::move(*listening);
   self_.address = listener_->address();
   self_.address.host = at.host;
-  gate_.spawn(accept());
+  accepting_.spawn(accept());
   co_return Result<void>();
 }
 
@@ -126,7 +133,7 @@ Task<void> Rendezvous::accept() {
   for (;;) {
     auto incoming = co_await listener_->accept();
     if (!incoming) co_return;
-    gate_.spawn(handle_connection(std::move(*incoming)));
+    accepting_.spawn(handle_connection(std::move(*incoming)));
   }
 }
 
@@ -211,22 +218,20 @@ Task<Result<void>> Rendezvous::lead() {
   auto waiting =
       wait_until([this] { return missing_.empty() && connections_.size() == joined_.size(); });
   auto done = co_await std::move(waiting);
-  if (done) done = make_world();
   if (done) {
+    make_world();
     for (auto& [rank, connection] : connections_) {
       send_step(*connection, HandshakeStep::table, encode_world(world_));
     }
     done = co_await receive_all_connected();
   }
-  for (auto& [rank, connection] : connections_) {
-    if (done) {
-      send_step(*connection, HandshakeStep::start, {});
-    } else {
-      send_refusal(*connection, done.error());
-    }
-    (void)co_await connection->wait_flushed();
-    ranks_told_ += world_.nodes.empty() ? joined_.at(rank).ranks() : 0;
+  CancellationToken* const cancel = co_await current_cancellation();
+  if (!done && is_late(cancel)) done = timeout_error();
+  if (done) {
+    co_await accepting_.close(fail(Errc::interrupted, "all nodes have joined"));
+    listener_.reset();
   }
+  co_await announce(done).shielded();
   // Nodes that connect later must receive the problem as well.
   const int64_t until_ns = loop_.now_ns() + kProblemNs;
   while (problem_ && ranks_told_ + self_.ranks() < options_.terms.ranks &&
@@ -236,22 +241,42 @@ Task<Result<void>> Rendezvous::lead() {
   co_return done;
 }
 
-// Errc::usage: the nodes of a zone do not follow one another.
-Result<void> Rendezvous::make_world() {
+// Tells all nodes that have joined whether they may start.
+Task<void> Rendezvous::announce(const Result<void>& outcome) {
+  const int64_t until_ns = loop_.now_ns() + kProblemNs;
+  for (auto& [rank, connection] : connections_) {
+    if (outcome) {
+      send_step(*connection, HandshakeStep::start, {});
+    } else {
+      send_refusal(*connection, outcome.error());
+    }
+    auto flushing = with_deadline(loop_, until_ns, "a node", connection->wait_flushed());
+    (void)co_await std::move(flushing);
+    ranks_told_ += world_.nodes.empty() ? joined_.at(rank).ranks() : 0;
+  }
+}
+
+void Rendezvous::make_world() {
   world_.nodes.push_back(self_);
   for (const auto& [rank, node] : joined_) world_.nodes.push_back(node);
-  std::map<uint32_t, uint32_t> last;  // node of each zone
-  for (uint32_t i = 0; i < world_.nodes.size(); i++) {
-    const WorldNode& node = world_.nodes[i];
-    const auto found = last.find(node.zone);
-    if (found != last.end() && found->second + 1 != i) {
-      return fail(Errc::usage,
-                  "rank {} on {} is of zone {}, as is {}, but the nodes between them are not",
-                  node.first_rank, node.host, node.zone, world_.nodes[found->second].host);
-    }
-    last[node.zone] = i;
+}
+
+// At the deadline.
+Error Rendezvous::timeout_error() const {
+  Error error = fail(Errc::deadline, "other ranks have not joined rank 0 in time");
+  const bool leads = self_.first_rank == 0;
+  if (leads && !missing_.empty()) {
+    const bool one = missing_.find_first_of(", ") == std::string::npos;
+    error.message = fmt::format("{} {} not joined in time", one ? "rank" : "ranks",
+                                missing_ + (one ? " has" : " have"));
+  } else if (!missing_.empty()) {
+    error.message = fmt::format("rank 0 has not joined in time: {}", missing_);
+  } else if (leads) {
+    error.message = "the other hosts have not connected to each other in time";
   }
-  return {};
+  error.hint =
+      "Check that each rank was started and can reach rank 0 at " + options_.at.text() + ".";
+  return error;
 }
 
 Task<Result<void>> Rendezvous::receive_all_connected() {
@@ -295,7 +320,7 @@ Task<Result<void>> Rendezvous::connect_to_leader() {
     }
     if (connected.error().code == Errc::refused) co_return wrong_key(std::move(connected).error());
     if (connected.error().code != Errc::unreachable) co_return std::move(connected).error();
-    missing_ = "0 (" + connected.error().message + ")";
+    missing_ = connected.error().message;
     FF_CO_TRY(co_await sleep_for(loop_, kRendezvousRetryNs));  // rank 0 does not listen yet
   }
 }

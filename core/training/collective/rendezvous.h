@@ -1,6 +1,7 @@
 // Rendezvous: how the nodes of a job find each other. Every node connects to the node of rank 0 and
 // describes itself (peer_handshake.h). Once all ranks have joined, rank 0 sends the table of all
-// nodes (world.h); then each pair of nodes makes a connection, and rank 0 lets all of them start.
+// nodes (world.h); then each pair of nodes makes a connection, rank 0 stops listening and lets all
+// of them start.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +28,13 @@ class Rendezvous {
  public:
   // Waits until all nodes are connected. Errc::refused: no key and an address that other machines
   // reach, or a peer with another key; Errc::usage: ranks that do not fit together;
-  // Errc::unreachable. `missing` always names the missing ranks, for the caller's
-  // message when a deadline cancels this.
+  // Errc::unreachable; Errc::deadline when a deadline cancels this, on all nodes that have
+  // joined: names the missing ranks.
   static Task<Result<Mesh>> join(Loop& loop, net::Transport& transport, RendezvousOptions options,
-                                 WorldNode self, std::string& missing);
+                                 WorldNode self);
 
  private:
-  Rendezvous(Loop& loop, net::Transport& transport, RendezvousOptions options, WorldNode self,
-             std::string& missing);
+  Rendezvous(Loop& loop, net::Transport& transport, RendezvousOptions options, WorldNode self);
 
   Task<Result<Mesh>> run();
   Task<Result<void>> listen();
@@ -46,8 +46,10 @@ class Rendezvous {
 
   // The node of rank 0.
   Task<Result<void>> lead();
+  Task<void> announce(const Result<void>& outcome);
   void update_missing();
-  Result<void> make_world();
+  Error timeout_error() const;
+  void make_world();
   Task<Result<void>> receive_all_connected();
   // The other nodes.
   Task<Result<void>> follow();
@@ -59,8 +61,8 @@ class Rendezvous {
   net::Transport& transport_;
   const RendezvousOptions options_;
   WorldNode self_;
-  std::string& missing_;
-  uint32_t index_ = 0;  // of this node in world_
+  std::string missing_;  // rank 0: ranks, "1 to 3, 5"; other ranks: why they cannot reach rank 0
+  uint32_t index_ = 0;   // of this node in world_
   World world_;
   std::map<uint32_t, WorldNode> joined_;  // at the node of rank 0: the others, by first rank
   std::map<uint32_t, std::unique_ptr<net::Connection>> connections_;  // by first rank
@@ -71,6 +73,7 @@ class Rendezvous {
   Event changed_;
   std::unique_ptr<net::Listener> listener_;
   Gate gate_;
+  Gate accepting_;  // new connections
 };
 
 }  // namespace ff::collective

@@ -64,25 +64,7 @@ TreeLinks tree(uint32_t count, uint32_t root, bool second, uint32_t node) {
   return found;
 }
 
-}  // namespace
-
-std::string_view algorithm_name(Algorithm algorithm) {
-  constexpr std::array<std::string_view, 3> kNames = {"auto", "tree", "ring"};
-  return kNames[static_cast<size_t>(algorithm)];
-}
-
-std::optional<Algorithm> algorithm_of(std::string_view name) {
-  for (const Algorithm one : {Algorithm::automatic, Algorithm::tree, Algorithm::ring}) {
-    if (algorithm_name(one) == name) return one;
-  }
-  return std::nullopt;
-}
-
-void Children::add(uint32_t child) {
-  FF_CHECK(count < kChildrenMax);
-  node[count++] = child;
-}
-
+// Of positions. `zones`: the zone of each; those of a zone follow one another.
 PieceRoute tree_route(const std::vector<uint32_t>& zones, uint32_t root, bool second,
                       uint32_t node) {
   const auto first_of = [&](uint32_t zone) {
@@ -109,6 +91,45 @@ PieceRoute tree_route(const std::vector<uint32_t>& zones, uint32_t root, bool se
   }
   route.down_to = route.up_from;
   route.down_from = route.up_to;
+  return route;
+}
+
+}  // namespace
+
+std::string_view algorithm_name(Algorithm algorithm) {
+  constexpr std::array<std::string_view, 3> kNames = {"auto", "tree", "ring"};
+  return kNames[static_cast<size_t>(algorithm)];
+}
+
+std::optional<Algorithm> algorithm_of(std::string_view name) {
+  for (const Algorithm one : {Algorithm::automatic, Algorithm::tree, Algorithm::ring}) {
+    if (algorithm_name(one) == name) return one;
+  }
+  return std::nullopt;
+}
+
+void Children::add(uint32_t child) {
+  FF_CHECK(count < kChildrenMax);
+  node[count++] = child;
+}
+
+Trees::Trees(const std::vector<uint32_t>& zones) : position_of_(zones.size()), zones_(zones) {
+  for (uint32_t node = 0; node < zones.size(); node++) node_at_.push_back(node);
+  std::ranges::stable_sort(node_at_, {}, [&](uint32_t node) { return zones[node]; });
+  for (uint32_t at = 0; at < zones.size(); at++) position_of_[node_at_[at]] = at;
+  std::ranges::sort(zones_);
+}
+
+PieceRoute Trees::route(uint32_t root, bool second, uint32_t node) const {
+  PieceRoute route = tree_route(zones_, position_of_[root], second, position_of_[node]);
+  for (Children* const children : {&route.up_from, &route.down_to}) {
+    for (uint32_t i = 0; i < children->count; i++) {
+      children->node[i] = node_at_[children->node[i]];
+    }
+  }
+  for (auto* const parent : {&route.up_to, &route.down_from}) {
+    if (*parent) *parent = node_at_[**parent];
+  }
   return route;
 }
 

@@ -40,10 +40,20 @@ struct PieceRoute {
   std::optional<uint32_t> up_to = {}, down_from = {};  // none: this node is the root
 };
 
-// `zones`: the zone of each node; the nodes of a zone follow one another. `second` chooses one of
-// the two trees.
-PieceRoute tree_route(const std::vector<uint32_t>& zones, uint32_t root, bool second,
-                      uint32_t node);
+// The trees of a job.
+class Trees {
+ public:
+  // The zone of each node, numbered from 0 in the order of their first nodes (World::zones()).
+  explicit Trees(const std::vector<uint32_t>& zones);
+  // `second` chooses one of the two trees.
+  PieceRoute route(uint32_t root, bool second, uint32_t node) const;
+
+ private:
+  // Nodes have positions, in which those of a zone follow one another.
+  std::vector<uint32_t> node_at_, position_of_;
+  std::vector<uint32_t> zones_;  // by position
+};
+
 PieceRoute ring_route(uint32_t nodes, uint32_t root, uint32_t node);
 
 }  // namespace ff::collective

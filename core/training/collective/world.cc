@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "platform/base/check.h"
 #include "platform/base/text.h"
@@ -34,7 +35,7 @@ WorldNode read_node(MessageReader& reader) {
   for (uint32_t rank = 0; rank < ranks && reader.good(); rank++) {
     node.pids.push_back(reader.read<int32_t>());
   }
-  node.zone = reader.read<uint32_t>();
+  node.zone = printable(read_text(reader));
   node.host = printable(read_text(reader));
   node.address.host = read_text(reader);
   node.address.port = reader.read<uint16_t>();
@@ -59,10 +60,11 @@ std::string World::name_of(uint32_t rank) const {
 }
 
 std::vector<uint32_t> World::zones() const {
+  std::map<std::string_view, uint32_t> numbers;
   std::vector<uint32_t> zones;
   for (const WorldNode& node : nodes) {
-    const bool same = !zones.empty() && node.zone == nodes[zones.size() - 1].zone;
-    zones.push_back(zones.empty() ? 0 : zones.back() + (same ? 0 : 1));
+    const auto next = static_cast<uint32_t>(numbers.size());
+    zones.push_back(numbers.try_emplace(node.zone, next).first->second);
   }
   return zones;
 }
@@ -72,7 +74,7 @@ std::string encode_node(const WorldNode& node) {
   append_le(bytes, node.first_rank);
   append_le(bytes, node.ranks());
   for (const int32_t pid : node.pids) append_le(bytes, pid);
-  append_le(bytes, node.zone);
+  append_text(bytes, node.zone);
   append_text(bytes, node.host);
   append_text(bytes, node.address.host);
   append_le(bytes, node.address.port);

@@ -14,11 +14,12 @@ namespace ff::collective {
 
 // Also limits the nodes, each of which has a connection to every other.
 constexpr uint32_t kWorldRanksMax = 4096;
+constexpr size_t kZoneNameMax = 64;  // bytes
 
 struct WorldNode {
   uint32_t first_rank = 0;
   std::vector<int32_t> pids = {};  // of its ranks
-  uint32_t zone = 0;               // any number; World::zones() numbers them from 0
+  std::string zone = {};           // its name
   std::string host = {};
   net::Address address = {};  // where other nodes connect to it
 
@@ -26,14 +27,14 @@ struct WorldNode {
 };
 
 struct World {
-  std::vector<WorldNode> nodes;  // by first rank; the nodes of a zone follow one another
+  std::vector<WorldNode> nodes;  // by first rank
 
   uint32_t ranks() const;
   // The index of the node of a rank.
   uint32_t node_of(uint32_t rank) const;
   // "rank 3 (process 4711 on node7)".
   std::string name_of(uint32_t rank) const;
-  // The zone of each node, numbered from 0 in order.
+  // The zone of each node, numbered from 0 in the order of their first nodes.
   std::vector<uint32_t> zones() const;
 };
 

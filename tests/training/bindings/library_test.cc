@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -172,6 +173,67 @@ TEST(LibraryTest, ErrorsSayWhatIsWrong) {
     if (!said("rank 2 (process")) return 17;
     return ff_barrier(comm);
   });
+}
+
+TEST(LibraryTest, MemoryThatOverlapsIsRefused) {
+  with_processes([](ff_comm* comm) {
+    void* memory = nullptr;
+    if (ff_alloc(comm, 4096, &memory) != FF_OK) return 10;
+    auto* const at = static_cast<float*>(memory);
+    const uint32_t rank = ff_comm_rank(comm);
+    if (ff_allreduce(comm, at, at + 1, 100, FF_FLOAT32, FF_SUM) != FF_USAGE) return 11;
+    for (const float* const start : {at, at + 1}) {
+      char range[64];
+      std::snprintf(range, sizeof range, "%p to %p", static_cast<const void*>(start),
+                    static_cast<const void*>(start + 100));
+      if (std::string(ff_error()).find(range) == std::string::npos) return 12;
+    }
+    if (rank > 0 && ff_allgather(comm, at, at, 100, FF_FLOAT32) != FF_USAGE) return 13;
+    if (rank > 0 && ff_reduce_scatter(comm, at, at, 100, FF_FLOAT32, FF_SUM) != FF_USAGE) return 14;
+    return ff_allgather(comm, at + rank * 100, at, 100, FF_FLOAT32);
+  });
+}
+
+TEST(LibraryTest, OperationsThatAreDroppedFinish) {
+  with_processes([](ff_comm* comm) {
+    std::vector<float> data(1000);
+    for (int i = 0; i < 500; i++) {
+      uint64_t number = 0;
+      if (ff_allreduce_async(comm, data.data(), data.data(), 1000, FF_FLOAT32, FF_SUM, &number) !=
+          FF_OK) {
+        return 10;
+      }
+      if (i % 8 == 0 && ff_barrier(comm) != FF_OK) return 11;
+    }
+    return ff_barrier(comm);
+  });
+}
+
+TEST(LibraryTest, TimeLimitsOfAnySize) {
+  for (const double seconds :
+       {1e30, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::max()}) {
+    with_processes(
+        [](ff_comm* comm) {
+          float one = 1;
+          if (ff_allreduce(comm, &one, &one, 1, FF_FLOAT32, FF_SUM) != FF_OK) return 10;
+          return one == 3 ? 0 : 11;
+        },
+        [&](ff_comm_options& options) {
+          options.join_seconds = options.operation_seconds = seconds;
+        });
+  }
+  const std::string job = new_job();
+  for (const double seconds :
+       {-1.0, -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    for (double ff_comm_options::*const field :
+         {&ff_comm_options::join_seconds, &ff_comm_options::operation_seconds}) {
+      ff_comm_options options = options_of(0, job);
+      options.*field = seconds;
+      ff_comm* comm = nullptr;
+      EXPECT_EQ(ff_comm_init(&comm, &options), FF_USAGE) << seconds;
+      EXPECT_NE(std::string(ff_error()).find("_seconds is "), std::string::npos) << ff_error();
+    }
+  }
 }
 
 TEST(LibraryTest, AForkHasNoCommunicator) {

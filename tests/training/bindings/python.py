@@ -56,7 +56,13 @@ def rank_body(comm):
     for i, part, work in reversed(works):
         work.wait()
         assert work.wait() is part and part[0] == 3 * i + 3
-    del memory, works, part, work
+    del works, part, work
+    comm.barrier()
+    for i in range(500):  # nobody waits for these, nor refers to their memory
+        comm.allreduce_async(array.array("f", [1.0] * 1000))
+        comm.allreduce_async(comm.buffer(4096))
+        if i % 8 == 0:
+            comm.barrier()
     comm.barrier()
     for _ in range(20):  # each is given back when nothing refers to it
         large = comm.buffer(64 << 20)
@@ -77,6 +83,12 @@ def rank_body(comm):
     assert says("no type", comm.allreduce, floats, dtype="complex") == 2
     assert says("do not fit", comm.allreduce, floats, out=out) == 2
     assert says("may be written", comm.allreduce, b"12") == 2
+    assert says("7 bytes are not a whole number of elements of type float32", comm.allreduce,
+                bytearray(7), dtype="float32") == 2
+    assert says("overlaps its output", comm.allreduce, memory[:64], out=memory[32:96]) == 2
+    if rank > 0:
+        assert says("overlaps its output", comm.allgather, memory[:64], memory[:192]) == 2
+    comm.allgather(memory[64 * rank:64 * rank + 64], memory[:192])
     assert says("rank 1 (process", comm.allreduce, array.array("f", [0] * (4 + rank % 2))) == 2
     comm.barrier()
 
@@ -103,7 +115,12 @@ def be(rank, job):
             rank_body(comm)
         assert says("was closed", comm.barrier) == 2
         if rank == 1:
-            assert says("did not join", ff.Comm, 1, 2, job + "x", join_seconds=0.05) == 6
+            assert says("rank 0 of this host has not joined", ff.Comm, 1, 2, job + "x",
+                        join_seconds=0.05) == 6
+            for seconds in (-1, float("nan")):
+                assert says("join_seconds is ", ff.Comm, 0, 1, job, join_seconds=seconds) == 2
+            with ff.Comm(0, 1, job + "y", float("inf"), 1e30) as alone:
+                alone.barrier()
     except BaseException:
         traceback.print_exc()
         os._exit(1)

@@ -99,6 +99,14 @@ inline Bytes expected_of(const CollectiveRequest& request, uint32_t rank, uint32
 
 enum class Memory { shared, own, in_place };
 
+// Where a rank's input starts in its output, or its output in its input, when both are one array:
+// bytes (check_overlap()).
+inline uint64_t in_place_offset(const CollectiveRequest& request, uint32_t rank) {
+  const bool has_blocks =
+      request.kind == Collective::allgather || request.kind == Collective::reduce_scatter;
+  return has_blocks ? rank * request.count * simd::size_of(request.type) : 0;
+}
+
 // One operation on all ranks; each checks its own output.
 inline void check_one(Communicator& ranks, const CollectiveRequest& request, uint64_t test,
                       Memory memory, Values values = Values::any) {
@@ -109,7 +117,6 @@ inline void check_one(Communicator& ranks, const CollectiveRequest& request, uin
   const Bytes expected = expected_of(request, rank, count, test, values);
   const uint64_t larger = std::max(input.size(), expected.size());
   Bytes own_in = input, own_out(expected.size());
-  own_in.resize(larger);
   Operation operation{.kind = request.kind,
                       .type = request.type,
                       .op = request.op,
@@ -125,7 +132,15 @@ inline void check_one(Communicator& ranks, const CollectiveRequest& request, uin
     operation.out = out.data() + test % 5;
     std::copy(input.begin(), input.end(), in.begin() + static_cast<ptrdiff_t>(test % 8));
   } else if (memory == Memory::in_place) {
-    operation.out = own_in.data();
+    const auto offset = static_cast<ptrdiff_t>(in_place_offset(request, rank));
+    own_in.resize(larger);
+    operation.in = operation.out = own_in.data();
+    if (request.kind == Collective::allgather) {
+      std::copy(input.begin(), input.end(), own_in.begin() + offset);
+      operation.in = own_in.data() + offset;
+    } else {
+      operation.out = own_in.data() + offset;
+    }
   }
   const auto run = ranks.run(operation);
   ASSERT_TRUE(run.ok()) << run.error().message;

@@ -3,6 +3,8 @@
 #include "training/collective/communicator.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 
 #include <algorithm>
 #include <array>
@@ -68,12 +70,15 @@ TEST(CommunicatorTest, LargeArraysPastTheCaches) {
 }
 
 TEST(CommunicatorTest, ManyInFlightCompleteInAnyOrder) {
-  with_ranks(4, [](Communicator& ranks) {
+  std::atomic<int> full = 0;  // ranks that can start no more
+  with_ranks(4, [&full](Communicator& ranks) {
     constexpr uint64_t kCount = 10'000;
     std::vector<std::vector<int32_t>> in(kInflightMax), out(kInflightMax);
     SeededRng rng(ranks.rank());
     for (int round = 0; round < 5; round++) {
       std::vector<uint64_t> numbers;
+      const bool is_last = ranks.rank() == 3;
+      for (int seen = full; is_last && seen < 3 * (round + 1); seen = full) full.wait(seen);
       for (uint32_t i = 0; i < kInflightMax; i++) {
         in[i].assign(kCount, static_cast<int32_t>(i * 10 + ranks.rank()));
         out[i].assign(kCount, 0);
@@ -84,9 +89,13 @@ TEST(CommunicatorTest, ManyInFlightCompleteInAnyOrder) {
                                       .out = out[i].data()})
                               .value());
       }
-      const auto more = ranks.start({.kind = Collective::barrier});
-      ASSERT_FALSE(more.ok());
-      EXPECT_EQ(more.error().code, Errc::busy);
+      if (!is_last) {
+        const auto more = ranks.start({.kind = Collective::barrier});
+        ASSERT_FALSE(more.ok());
+        EXPECT_EQ(more.error().code, Errc::busy);
+        full++;
+        full.notify_all();
+      }
       for (size_t i = numbers.size(); i > 1; i--) std::swap(numbers[i - 1], numbers[rng.below(i)]);
       for (const uint64_t number : numbers) ASSERT_TRUE(ranks.wait(number).ok());
       for (uint32_t i = 0; i < kInflightMax; i++) {
@@ -94,6 +103,43 @@ TEST(CommunicatorTest, ManyInFlightCompleteInAnyOrder) {
       }
       EXPECT_EQ(ranks.wait(numbers[0]).error().code, Errc::usage) << "waited for twice";
     }
+  });
+}
+
+TEST(CommunicatorTest, AnOperationWithoutAWaitFinishesToo) {
+  with_ranks(3, [](Communicator& ranks) {
+    constexpr size_t kOperations = 5 * kInflightMax;
+    std::vector<std::vector<int32_t>> in(kOperations), out(kOperations);
+    for (size_t i = 0; i < kOperations; i++) {
+      in[i].assign(100, static_cast<int32_t>(i));
+      out[i].assign(100, 0);
+      const auto number = ranks.start(
+          {.type = DataType::i32, .count = 100, .in = in[i].data(), .out = out[i].data()});
+      ASSERT_TRUE(number.ok()) << number.error().message;
+      if (i % 8 == 7) {  // so that those before have finished
+        ASSERT_TRUE(ranks.run({.kind = Collective::barrier}).ok());
+      }
+    }
+    for (size_t i = 0; i + kInflightMax < kOperations; i++) {
+      EXPECT_EQ(out[i], std::vector<int32_t>(100, static_cast<int32_t>(3 * i)));
+    }
+    EXPECT_TRUE(ranks.wait(0).ok()) << "its result is there";
+  });
+}
+
+TEST(CommunicatorTest, TheErrorOfAnOperationWithoutAWaitIsKept) {
+  with_ranks(2, [](Communicator& ranks) {
+    std::vector<float> data(100);
+    const uint64_t count = 100 - ranks.rank();
+    const auto first = ranks.start({.count = count, .in = data.data(), .out = data.data()});
+    ASSERT_TRUE(first.ok());
+    for (uint32_t i = 0; i < 2 * kInflightMax; i++) {
+      ASSERT_TRUE(ranks.run({.kind = Collective::barrier}).ok());
+    }
+    const auto waited = ranks.wait(*first);
+    ASSERT_FALSE(waited.ok());
+    EXPECT_NE(waited.error().message.find("allreduce of 99 float"), std::string::npos)
+        << waited.error().message;
   });
 }
 
@@ -157,6 +203,70 @@ TEST(CommunicatorTest, InvalidOperationsAreRefused) {
     EXPECT_EQ(ranks.free(data.data()).error().code, Errc::usage);
     EXPECT_TRUE(ranks.run({.kind = Collective::barrier}).ok());
   });
+}
+
+// The errors of ranks that cannot join; a rank without a time limit of its own waits for ever.
+std::vector<Error> join_errors(const std::vector<HostRank>& ranks, int64_t limit_of_rank_0) {
+  SystemClock clock;
+  const StopToken stop(clock);
+  std::vector<Error> said(ranks.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ranks.size(); i++) {
+    threads.emplace_back([&, i] {
+      const int64_t limit = ranks[i].rank == 0 ? limit_of_rank_0 : kNoTimeLimit;
+      const auto joined = Communicator::join(ranks[i], stop, {.join_ns = limit});
+      ASSERT_FALSE(joined.ok());
+      said[i] = joined.error();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return said;
+}
+
+TEST(CommunicatorTest, TheTimeLimitOfRank0IsTheErrorOfAllRanks) {
+  const std::string job = new_job();
+  const auto said = join_errors(
+      {{.rank = 0, .ranks = 4, .job = job}, {.rank = 2, .ranks = 4, .job = job}}, kSecond / 2);
+  for (const Error& one : said) {
+    EXPECT_EQ(one.code, Errc::deadline) << one.message;
+    EXPECT_NE(one.message.find("ranks 1, 3 of this host have not joined in time"),
+              std::string::npos)
+        << one.message;
+  }
+}
+
+TEST(CommunicatorTest, ARankOfAnotherJobSizeIsTheErrorOfAllRanks) {
+  const std::string job = new_job();
+  const auto said = join_errors({{.rank = 0, .ranks = 3, .job = job},
+                                 {.rank = 1, .ranks = 3, .job = job},
+                                 {.rank = 2, .ranks = 4, .job = job}},
+                                kNoTimeLimit);
+  for (const Error& one : said) {
+    EXPECT_EQ(one.code, Errc::usage) << one.message;
+    EXPECT_NE(one.message.find("a rank 2 of 4"), std::string::npos) << one.message;
+  }
+}
+
+// Regions are no files in /dev/shm: a small one limits nothing, and no access raises SIGBUS.
+TEST(CommunicatorTest, ASmallDevShmDoesNotMatter) {
+  constexpr int kNotAllowed = 77;
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const bool mounted = ::unshare(CLONE_NEWNS) == 0 &&
+                         ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                         ::mount("none", "/dev/shm", "tmpfs", 0, "size=64k") == 0;
+    if (!mounted) ::_exit(kNotAllowed);
+    with_ranks(2, [](Communicator& ranks) {
+      for (const auto memory : {Memory::shared, Memory::own}) {
+        check_one(ranks, {.kind = Collective::allreduce, .count = 2'000'003}, 3, memory,
+                  Values::small);
+      }
+    });
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  const int code = exit_of(pid);
+  if (code == kNotAllowed) GTEST_SKIP() << "this user cannot mount";
+  EXPECT_EQ(code, 0);
 }
 
 // As root, regions may stand on pages of 2 MiB.

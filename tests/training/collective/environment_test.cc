@@ -53,6 +53,7 @@ TEST(EnvironmentTest, TorchrunsVariablesOfOneRank) {
   EXPECT_EQ(part->network.ranks, 8u);
   EXPECT_EQ(part->network.at.text(), "node0:29505");
   EXPECT_FALSE(part->network.key.has_value());
+  EXPECT_EQ(part->network.zone, "0");
   // Ranks of one host have the same job name, those of another host another one.
   EXPECT_EQ(part->self.job, job(with({{"RANK", "6"}, {"LOCAL_RANK", "2"}}))->self.job);
   EXPECT_NE(part->self.job, job(with({{"RANK", "1"}}))->self.job);
@@ -81,13 +82,13 @@ TEST(EnvironmentTest, VariablesOfFf) {
   char path[] = "/tmp/ff-key-XXXXXX";
   ::close(::mkstemp(path));
   std::ofstream(path) << std::string(64, 'b') << '\n';
-  const Environment more = {{"FF_PORT", "4000"},  {"FF_ZONE", "3"},          {"FF_WIRE", "fp8"},
+  const Environment more = {{"FF_PORT", "4000"},  {"FF_ZONE", "east"},       {"FF_WIRE", "fp8"},
                             {"FF_ALGO", "tree"},  {"FF_DETERMINISTIC", "1"}, {"FF_NET", "tcp"},
                             {"FF_KEY_FILE", path}};
   const auto part = job(with(more));
   ASSERT_TRUE(part.ok()) << part.error().message;
   EXPECT_EQ(part->network.at.port, 4000);
-  EXPECT_EQ(part->network.zone, 3u);
+  EXPECT_EQ(part->network.zone, "east");
   EXPECT_EQ(part->network.pipeline.wire, simd::WireType::fp8);
   EXPECT_EQ(part->network.pipeline.algorithm, Algorithm::tree);
   EXPECT_TRUE(part->network.pipeline.deterministic);
@@ -119,7 +120,7 @@ TEST(EnvironmentTest, ErrorsNameTheVariable) {
   says(job(with({{"FF_ALGO", "star"}})), "FF_ALGO=star");
   says(job(with({{"FF_NET", "udp"}})), "FF_NET=udp");
   says(job(with({{"FF_DETERMINISTIC", "yes"}})), "FF_DETERMINISTIC=yes");
-  says(job(with({{"FF_ZONE", "east"}})), "FF_ZONE=east");
+  says(job(with({{"FF_ZONE", std::string(65, 'z')}})), "FF_ZONE=zzz");
   says(job(with({{"FF_KEY_FILE", "/nowhere/key"}})), "/nowhere/key");
 }
 

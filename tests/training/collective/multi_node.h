@@ -40,8 +40,8 @@ inline auth::Key key_of(uint8_t byte) {
 }
 
 struct Nodes {
-  std::vector<uint32_t> ranks;       // of each
-  std::vector<uint32_t> zones = {};  // of each; none: one for all
+  std::vector<uint32_t> ranks;          // of each
+  std::vector<std::string> zones = {};  // of each; none: one for all
   PipelineOptions pipeline = {};
   net::NetMode mode = net::NetMode::tcp;
   CommunicatorOptions options = {};

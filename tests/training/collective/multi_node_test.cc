@@ -2,11 +2,15 @@
 // the errors of ranks that disagree or are missing.
 #include "training/collective/multi_node.h"
 
+#include <atomic>
 #include <cmath>
 #include <set>
 
+#include "platform/base/system_loop.h"
 #include "platform/base/text.h"
+#include "platform/net/system_transport.h"
 #include "training/collective/checks.h"
+#include "training/collective/peer_handshake.h"
 #include "training/collective/pipeline.h"
 
 namespace ff::collective {
@@ -89,13 +93,17 @@ TEST_P(NodesTest, ManyInFlightOfAllKinds) {
 INSTANTIATE_TEST_SUITE_P(Cases, NodesTest, testing::ValuesIn(cases()), name_of);
 
 TEST(ZonesTest, ResultsAreTheSame) {
-  with_nodes({.ranks = {1, 2, 1, 1, 1}, .zones = {7, 7, 2, 2, 2}}, [](Communicator& ranks) {
-    uint64_t test = 1;
-    for (const Collective kind : kKinds) {
-      check_one(ranks, {.kind = kind, .root = 3, .count = 300'001}, test++, Memory::own,
-                Values::small);
-    }
-  });
+  const std::vector<std::vector<std::string>> cases = {{"east", "east", "west", "west", "west"},
+                                                       {"east", "west", "east", "west", "north"}};
+  for (const auto& zones : cases) {
+    with_nodes({.ranks = {1, 2, 1, 1, 1}, .zones = zones}, [](Communicator& ranks) {
+      uint64_t test = 1;
+      for (const Collective kind : kKinds) {
+        check_one(ranks, {.kind = kind, .root = 3, .count = 300'001}, test++, Memory::own,
+                  Values::small);
+      }
+    });
+  }
 }
 
 TEST(SharedMemoryTest, NodesOfOneHostMayUseIt) {
@@ -306,9 +314,6 @@ TEST(RendezvousTest, RanksThatDoNotFitTogetherAreNamed) {
     if (node == 1) network.ranks = 5;
   });
   for (const std::string& one : counts) EXPECT_TRUE(contains(one, "of a job of 5 ranks")) << one;
-  const Nodes zones{.ranks = {1, 1, 1}, .zones = {0, 1, 0}, .options = {.join_ns = 10 * kSecond}};
-  const auto mixed = join_errors(zones, [](Network&, uint32_t) {});
-  for (const std::string& one : mixed) EXPECT_TRUE(contains(one, "zone 0")) << one;
 }
 
 TEST(RendezvousTest, MissingRanksAreNamed) {
@@ -322,7 +327,127 @@ TEST(RendezvousTest, MissingRanksAreNamed) {
   const auto last = Communicator::join(nodes.rank(3, 0), stop, nodes.options, nodes.network(3));
   ASSERT_FALSE(last.ok());
   EXPECT_EQ(last.error().code, Errc::deadline);
-  EXPECT_TRUE(contains(last.error().message, "0 (")) << last.error().message;
+  EXPECT_TRUE(contains(last.error().message, "rank 0 has not joined in time: 127.0.0.1"))
+      << last.error().message;
+}
+
+TEST(RendezvousTest, TheTimeLimitOfRank0IsTheErrorOfAllRanks) {
+  Nodes nodes{.ranks = {1, 1, 1}, .options = {.join_ns = kNoTimeLimit}};
+  SystemClock clock;
+  const StopToken stop(clock);
+  std::vector<std::thread> threads;
+  for (const uint32_t node : {0U, 1U}) {
+    threads.emplace_back([&, node] {
+      CommunicatorOptions options = nodes.options;
+      if (node == 0) options.join_ns = kSecond;
+      const auto joined =
+          Communicator::join(nodes.rank(node, 0), stop, options, nodes.network(node));
+      ASSERT_FALSE(joined.ok());
+      EXPECT_EQ(joined.error().code, Errc::deadline) << joined.error().message;
+      EXPECT_TRUE(contains(joined.error().message, "rank 2 has not joined in time"))
+          << joined.error().message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Rank 0 has another version of the messages between nodes.
+TEST(RendezvousTest, AnotherVersionOfFfIsRefused) {
+  SystemClock clock;
+  SystemLoop loop(clock);
+  net::SystemTransport transport(net::TransportOptions{.mode = net::NetMode::tcp});
+  const Nodes nodes{.ranks = {1, 1}, .options = {.join_ns = 60 * kSecond}};
+  const StopToken stop(clock);
+  std::thread rank_0([&] {
+    const auto joined = Communicator::join(nodes.rank(0, 0), stop, nodes.options, nodes.network(0));
+    ASSERT_FALSE(joined.ok());
+    EXPECT_EQ(joined.error().code, Errc::usage);
+    EXPECT_TRUE(contains(joined.error().message,
+                         "another version of ff: its protocol is "
+                         "'ff reduce 2', that of rank 0 is 'ff reduce 3'"))
+        << joined.error().message;
+  });
+  const auto old_peer = [&]() -> Task<Result<std::string>> {
+    for (;;) {
+      const auth::Service service{auth::Role::rank, {}};
+      auto connected = co_await transport.connect(loop, nodes.network(1).at, service);
+      if (!connected) {
+        FF_CO_TRY(co_await sleep_for(loop, 5 * kMillisecond));
+        continue;
+      }
+      send_step(**connected, HandshakeStep::node, "ff reduce 2|and more");
+      co_return co_await receive_step(**connected, HandshakeStep::table);
+    }
+  };
+  auto asking = old_peer();
+  const auto table = run_task(loop, std::move(asking));
+  rank_0.join();
+  ASSERT_FALSE(table.ok());
+  EXPECT_TRUE(contains(table.error().message, "another version of ff")) << table.error().message;
+}
+
+// Only rank 0 has a time limit; rank 2 starts the operation late.
+void time_out_rank_0(const Nodes& nodes) {
+  SystemClock clock;
+  const StopToken stop(clock);
+  std::atomic<int> failed = 0;
+  const auto body = [&](Communicator& ranks) {
+    ASSERT_TRUE(ranks.run({.kind = Collective::barrier}).ok());
+    const bool is_late = ranks.rank() == 2;
+    for (int seen = failed; is_late && seen < 2; seen = failed) failed.wait(seen);
+    auto run = ranks.run({.kind = Collective::barrier});
+    failed++;
+    failed.notify_all();
+    // It may complete when all have started it; the next one fails.
+    if (is_late && run) run = ranks.run({.kind = Collective::barrier});
+    ASSERT_FALSE(run.ok());
+    EXPECT_EQ(run.error().code, Errc::deadline) << run.error().message;
+    EXPECT_TRUE(contains(run.error().message, "rank 2 (process")) << run.error().message;
+    for (int seen = failed; seen < 3; seen = failed) failed.wait(seen);
+  };
+  std::vector<std::thread> threads;
+  for (uint32_t node = 0; node < nodes.ranks.size(); node++) {
+    for (uint32_t local = 0; local < nodes.ranks[node]; local++) {
+      threads.emplace_back([&, node, local] {
+        const bool is_first = node == 0 && local == 0;
+        const CommunicatorOptions options{.operation_ns = is_first ? kSecond / 2 : kNoTimeLimit};
+        auto joined =
+            Communicator::join(nodes.rank(node, local), stop, options, nodes.network(node));
+        ASSERT_TRUE(joined.ok()) << joined.error().message;
+        body(**joined);
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(TimeLimitTest, ThatOfRank0ReachesAllRanksAsADeadline) {
+  time_out_rank_0({.ranks = {3}});
+  time_out_rank_0({.ranks = {1, 1, 1}});
+}
+
+// Every rank closes its communicator at once and joins the next one of the same name and port.
+void rejoin(const Nodes& nodes, int rounds) {
+  SystemClock clock;
+  const StopToken stop(clock);
+  std::vector<std::thread> threads;
+  for (uint32_t node = 0; node < nodes.ranks.size(); node++) {
+    for (uint32_t local = 0; local < nodes.ranks[node]; local++) {
+      threads.emplace_back([&, node, local] {
+        for (int round = 0; round < rounds; round++) {
+          const auto joined =
+              Communicator::join(nodes.rank(node, local), stop, nodes.options, nodes.network(node));
+          ASSERT_TRUE(joined.ok()) << "round " << round << ": " << joined.error().message;
+        }
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(RejoinTest, ANewCommunicatorMeetsNoRankOfTheOldOne) {
+  rejoin({.ranks = {3}}, 150);
+  rejoin({.ranks = {2, 1, 1}}, 12);
 }
 
 TEST(LeavingNodesTest, ARankThatHasLeftIsNamed) {

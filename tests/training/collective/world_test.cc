@@ -8,9 +8,9 @@ namespace {
 
 World three_nodes() {
   World world;
-  world.nodes = {{.first_rank = 0, .pids = {10, 11}, .zone = 4, .host = "one"},
-                 {.first_rank = 2, .pids = {20}, .zone = 4, .host = "two"},
-                 {.first_rank = 3, .pids = {30, 31, 32}, .zone = 9, .host = "three"}};
+  world.nodes = {{.first_rank = 0, .pids = {10, 11}, .zone = "east", .host = "one"},
+                 {.first_rank = 2, .pids = {20}, .zone = "east", .host = "two"},
+                 {.first_rank = 3, .pids = {30, 31, 32}, .zone = "west", .host = "three"}};
   world.nodes[1].address.host = "10.0.0.2";
   world.nodes[1].address.port = 4000;
   return world;
@@ -23,6 +23,10 @@ TEST(WorldTest, RanksAndZonesHaveTheirNodes) {
   for (uint32_t rank = 0; rank < nodes.size(); rank++) EXPECT_EQ(world.node_of(rank), nodes[rank]);
   EXPECT_EQ(world.name_of(4), "rank 4 (process 31 on three)");
   EXPECT_EQ(world.zones(), (std::vector<uint32_t>{0, 0, 1}));
+  World mixed = three_nodes();
+  mixed.nodes[1].zone = "west";
+  mixed.nodes[2].zone = "east";
+  EXPECT_EQ(mixed.zones(), (std::vector<uint32_t>{0, 1, 0}));
 }
 
 TEST(WorldTest, EncodingAndParsingKeepIt) {

@@ -43,21 +43,25 @@ class _Array:
                 self.kept = (ctypes.c_char * self.bytes).from_buffer(flat)
                 self.address = ctypes.addressof(self.kept)
         self.type = _index(TYPES, dtype or name, "type of elements")
-        self.count = self.bytes // (1, 2, 4, 8)[(2, 3, 1, 1, 0, 0, 2, 3, 0)[self.type]]
+        size = (4, 8, 2, 2, 1, 1, 4, 8, 1)[self.type]
+        self.count = self.bytes // size
+        if self.bytes % size:
+            raise Error(2, f"{self.bytes} bytes are not a whole number of elements of type "
+                           f"{TYPES[self.type]}, which have {size} bytes each")
 
 
 class Work:
     """An operation under way."""
 
-    def __init__(self, comm, number, arrays, out):
-        self._comm, self._number, self._arrays, self._out = comm, number, arrays, out
+    def __init__(self, comm, number, out):
+        self._comm, self._number, self._out = comm, number, out
 
     def wait(self):
         """Until it has ended; gives the result."""
         if self._number is not None:
             number, self._number = self._number, None
             check(lib.ff_wait(self._comm._of(), number))
-            self._arrays = None
+            self._comm._started.pop(number, None)
         return self._out
 
 
@@ -67,9 +71,10 @@ def _text(value):
 
 class Comm:
     """The ranks of a job: all on this host, or local_ranks of them. Then `master`, "HOST:PORT", is
-    where the host of rank 0 listens, and key_file has the job's key (64 hex digits); zone, wire
-    ("bf16", "fp8"), algorithm ("tree", "ring") and deterministic are as in `ff allreduce`. Without
-    a rank all of that is as torchrun's environment and FF_KEY_FILE, FF_WIRE, ... have it."""
+    where the host of rank 0 listens, and key_file has the job's key (64 hex digits); zone (a
+    number; FF_ZONE without one), wire ("bf16", "fp8"), algorithm ("tree", "ring") and deterministic
+    are as in `ff allreduce`. Without a rank all of that is as torchrun's environment and
+    FF_KEY_FILE, FF_WIRE, ... have it. float("inf") seconds are no time limit."""
 
     def __init__(self, rank=None, ranks=None, job=None, join_seconds=60.0, operation_seconds=60.0,
                  *, local_rank=0, local_ranks=0, master=None, key_file=None, zone=0, wire=None,
@@ -86,6 +91,7 @@ class Comm:
         self.rank = lib.ff_comm_rank(self._handle)
         self.ranks = lib.ff_comm_ranks(self._handle)
         self._unused = []  # addresses of buffers that nothing refers to any more
+        self._started = {}  # arrays of operations that may be unfinished, by number
         self._hooks = weakref.WeakSet()
 
     def _of(self):
@@ -100,6 +106,7 @@ class Comm:
             hook._leave()
         handle, self._handle = self._handle, ctypes.c_void_p()
         lib.ff_comm_destroy(handle)
+        self._started.clear()
 
     def __enter__(self):
         return self
@@ -121,13 +128,18 @@ class Comm:
         return self.allreduce_async(data, op, out, dtype).wait()
 
     def allreduce_async(self, data, op="sum", out=None, dtype=None):
-        """The same, at once: gives a Work. Until its wait() the arrays are not to be touched."""
+        """The same, at once: gives a Work. Until its wait() the arrays are not to be touched. A Work
+        that is dropped finishes too. At most 64 operations may be unfinished."""
         source, sink, result = self._arrays(data, out, dtype, 1, 1)
         number = ctypes.c_uint64()
         check(lib.ff_allreduce_async(self._of(), source.address, sink.address, source.count,
                                      source.type, _index(OPS, op, "operation"),
                                      ctypes.byref(number)))
-        return Work(self, number.value, (source, sink), result)
+        # ff stores the result of one that was not awaited before it starts 64 more (ff.h).
+        for old in [one for one in self._started if one + 64 <= number.value]:
+            del self._started[old]
+        self._started[number.value] = (source, sink)
+        return Work(self, number.value, result)
 
     def reduce(self, data, root=0, op="sum", out=None, dtype=None):
         """Into `out` of one rank."""
