@@ -33,16 +33,30 @@ class Saved(typing.NamedTuple):
 
 
 def _store_of(store):
-    store = os.fspath(store) if store is not None else os.environ.get("FF_STORE", "")
+    store = os.fsdecode(store) if store is not None else os.environ.get("FF_STORE", "")
     if not store:
         raise Error(2, "no store is named: give store=, or set FF_STORE")
-    return os.fsencode(store if "://" in store else os.path.abspath(store))
+    return _bytes_of(store if "://" in store else os.path.abspath(store), "store")
+
+
+def _bytes_of(value, what):
+    """A text for C, which ends it at a zero. None is null."""
+    if value is None:
+        return None
+    text = os.fsencode(value) if what == "store" else str(value).encode(errors="surrogatepass")
+    if b"\0" in text:
+        raise Error(2, f"{what}={value!r} contains a zero")
+    return text
+
+
+def _is_number(text):
+    return text.isascii() and text.isdigit()
 
 
 def _ranks_of(rank, world):
     if rank == "env":
         names = ("RANK", "WORLD_SIZE")
-        missing = [name for name in names if not os.environ.get(name, "").isdigit()]
+        missing = [name for name in names if not _is_number(os.environ.get(name, ""))]
         if missing:
             raise Error(2, f"{' and '.join(missing)} of the environment is no number: start it "
                            "with torchrun, or give rank= and world=")
@@ -117,9 +131,8 @@ class Saver:
         if world > 1 and step is None:
             raise Error(2, "several ranks save together under one step: give step=")
         number = _STEP_OPEN if step is None else number_of(step, "step")
-        options = SaveOptions(ctypes.sizeof(SaveOptions), _store_of(store), str(run).encode(),
-                              number, None, rank, world,
-                              None if attempt is None else str(attempt).encode(),
+        options = SaveOptions(ctypes.sizeof(SaveOptions), _store_of(store), _bytes_of(run, "run"),
+                              number, None, rank, world, _bytes_of(attempt, "attempt"),
                               number_of(threads, "number of threads", 1024), bool(replace),
                               bool(compress))
         self._stage(state, options)
@@ -203,7 +216,8 @@ def save_async(state, run="default", step=None, store=None, rank=0, world=1, att
     """Saves `state` as RUN@STEP and returns a Save once it is copied; the write goes on behind.
 
     `state` becomes one safetensors file, state.safetensors; nothing is pickled. `step` None is the
-    run's last plus one, `store` None is FF_STORE, a directory.
+    run's last plus one, `store` None is FF_STORE: a directory, which a
+    store in a cluster (ff://) has in a mount of the cluster.
 
     These come back from load() equal and of the same type, and in containers of any depth to 200:
 
@@ -327,8 +341,9 @@ def load(store=None, run="default", step=None, tensors=None, rank=None, threads=
     globs = [tensors] if isinstance(tensors, str) else list(tensors or [])
     if tensors is not None and not globs:
         raise Error(2, "tensors= chooses nothing")
-    texts = (ctypes.c_char_p * max(len(globs), 1))(*(glob.encode() for glob in globs))
-    options = LoadOptions(ctypes.sizeof(LoadOptions), _store_of(store), str(run).encode(),
+    texts = (ctypes.c_char_p * max(len(globs), 1))(
+        *(_bytes_of(glob, "tensors") for glob in globs))
+    options = LoadOptions(ctypes.sizeof(LoadOptions), _store_of(store), _bytes_of(run, "run"),
                           _STEP_OPEN if step is None else number_of(step, "step"), texts,
                           len(globs), _ANY_RANK if rank is None else number_of(rank, "rank"),
                           number_of(threads, "number of threads", 1024))
@@ -401,5 +416,5 @@ def _array_of(handle, number, kinds, modules):
 def latest(store=None, run="default"):
     """The step of a run that was saved last; None when there is none, or no such store."""
     step = ctypes.c_uint64()
-    check(lib.ff_latest_step(_store_of(store), str(run).encode(), ctypes.byref(step)))
+    check(lib.ff_latest_step(_store_of(store), _bytes_of(run, "run"), ctypes.byref(step)))
     return None if step.value == _STEP_OPEN else step.value
