@@ -124,6 +124,10 @@ class Flattener:
         number, self._mappings = self._mappings, self._mappings + 1
         name = "counter" if type(value) is collections.Counter else "ordered"
         said = {name: self._pairs(value, path)}
+        hiding = [one for one in vars(value) if hasattr(type(value), one)]
+        if hiding:
+            raise Error(2, f"{_shown(path)}: its attribute {hiding[0]} hides that of its class, "
+                           "which a checkpoint does not restore: delete it")
         if vars(value):  # as the _metadata of PyTorch's state_dict()
             attributes = self.flatten(dict(vars(value)), self._below(path, "__dict__"))
             self._attributes.append([number, attributes])
