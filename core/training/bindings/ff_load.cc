@@ -34,9 +34,16 @@ Result<void> check_process(std::string_view what, pid_t maker) {
 Result<std::string> store_path(const char* given) {
   const std::string_view path = given != nullptr ? given : "";
   if (path.empty()) return fail(Errc::usage, "the store is null or empty");
-  if (!path.starts_with("ff://")) return std::string(path);
-  return Error{Errc::usage, fmt::format("{}: the library can only use directories", path),
-               "Use the directory of the store in a mount of the cluster ('ff mount')."};
+  constexpr std::string_view kScheme = "ff://";
+  if (!path.starts_with(kScheme)) return std::string(path);
+  const size_t end = std::min(path.find('/', kScheme.size()), path.size());
+  const std::string cluster(path.substr(0, end));
+  const std::string in_cluster(path.substr(end));
+  return Error{Errc::usage,
+               fmt::format("{}: a program can use a store in a cluster through a mount only", path),
+               fmt::format("Mount the cluster: 'ff mount --detach {}/ DIR'. Then the store is "
+                           "DIR{}.",
+                           cluster, in_cluster)};
 }
 
 unsigned worker_count(unsigned wanted) {

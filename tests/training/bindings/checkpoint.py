@@ -4,6 +4,7 @@
 """usage: checkpoint.py FOLDER FF, where the package ff and libff.so are, and the binary"""
 import array
 import collections
+import contextlib
 import glob
 import json
 import math
@@ -58,6 +59,16 @@ def ended(process):
     return process.returncode, said + errors
 
 
+@contextlib.contextmanager
+def environment(**variables):
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+
+
 def bits(number):
     return struct.pack(">d", number)
 
@@ -104,22 +115,36 @@ def b_what_cannot_be_stored(ff, store):
         pass
     save = lambda state, **named: ff.save_async(state, store=store, **named)
     says(2, "model.layers.1: a __main__.", save, {"model": {"layers": [1, Thing()]}})
-    says(2, "x: a builtins.set", save, {"x": {1}})
-    says(2, "x: a collections.defaultdict", save, {"x": collections.defaultdict(int)})
+    says(2, "x: a defaultdict", save, {"x": collections.defaultdict(lambda: 1)})
+    says(2, "register_type(", save, {"x": Thing()})
     says(2, "x: a key of type b_what", save, {"x": {Thing(): 1}})
     says(2, "the state: a", save, Thing())
     endless = []
     endless.append(endless)
-    says(2, "nests too deep", save, endless)
+    says(2, "0: it holds itself", save, endless)
     says(2, "when_busy", save, 1, when_busy="never")
     says(2, "no step", save, 1, step=-1)
     says(2, "no rank 2 of 2", save, 1, rank=2, world=2, step=1, attempt="a")
     says(2, "give step=", save, 1, rank=1, world=2)
     says(2, "one attempt", save, 1, rank=1, world=2, step=1)
     says(2, "RANK and WORLD_SIZE", save, 1, rank="env")
-    says(2, "mount", ff.save_async, 1, store="ff://host:1/x")
+    with environment(RANK="²", WORLD_SIZE="2"):
+        says(2, "RANK of the environment is no number", save, 1, rank="env")
+    with environment(RANK="1", WORLD_SIZE="2"):  # without a torchrun id
+        says(2, "one attempt. Give all ranks the same step and attempt", save, 1, rank="env",
+             step=1)
+    with environment(RANK="2", WORLD_SIZE="2", FF_ATTEMPT="a"):
+        says(2, "no rank 2 of 2", save, 1, rank="env", step=1)
+    for call in (lambda store: ff.save_async(1, store=store), ff.load, ff.latest):
+        says(2, "'ff mount --detach ff://host:1/ DIR'. Then the store is DIR/x.", call,
+             "ff://host:1/x")
     says(2, "FF_STORE", ff.save_async, 1)
     says(2, "run", save, 1, run="../up")
+    says(2, "run", save, 1, run="\ud800")
+    for name in ("run", "attempt"):
+        says(2, f"{name}='a\\x00b' contains a zero", save, 1, **{name: "a\0b"})
+    says(2, "store='/a\\x00b' contains a zero", ff.save_async, 1, store=b"/a\0b")
+    says(2, "tensors='a\\x00b' contains a zero", ff.load, store, tensors="a\0b")
     says(1, "no such store", ff.load, store)
     assert ff.latest(store) is None and not os.path.exists(store)
     save(1).wait()
@@ -381,12 +406,8 @@ def m_ranks(ff, store):
     both = dict(step=9, store=store, world=2, attempt="try-1")
     first = one.save_async({"mine": b"0"}, rank=0, **both).wait()
     assert first.outcome == "waiting" and first.missing_ranks == 1 and ff.latest(store) is None
-    os.environ.update(RANK="1", WORLD_SIZE="2", FF_ATTEMPT="try-1")
-    try:
+    with environment(RANK="1", WORLD_SIZE="2", FF_ATTEMPT="try-1"):
         second = two.save_async({"mine": b"1"}, rank="env", step=9, store=store).wait()
-    finally:
-        for name in ("RANK", "WORLD_SIZE", "FF_ATTEMPT"):
-            del os.environ[name]
     assert second.outcome == "committed" and ff.latest(store) == 9
     says(2, "0, 1", ff.load, store)
     assert [ff.load(store, rank=rank)["mine"] for rank in (0, 1)] == [b"0", b"1"]

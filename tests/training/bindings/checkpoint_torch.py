@@ -27,10 +27,11 @@ def says(text, call, *arguments, **named):
 def same(torch, a, b):
     """The same structure, types and bits."""
     if isinstance(a, torch.Tensor):
+        a, b = a.detach(), b.detach()
         return (a.dtype == b.dtype and a.shape == b.shape and
-                a.detach().contiguous().view(-1).view(torch.uint8).tolist() ==
+                a.contiguous().view(-1).view(torch.uint8).tolist() ==
                 b.contiguous().view(-1).view(torch.uint8).tolist()) if a.dim() and a.numel() else \
-            torch.equal(a.detach(), b) and a.dtype == b.dtype
+            torch.equal(a, b) and a.dtype == b.dtype
     if isinstance(a, dict):
         return list(a) == list(b) and all(same(torch, a[key], b[key]) for key in a)
     if isinstance(a, (list, tuple)):
@@ -85,9 +86,8 @@ def kinds(torch, ff, store):
     loaded = ff.load(store)
     for name, tensor in state.items():
         assert same(torch, tensor.resolve_conj().resolve_neg(), loaded[name]), name
-    says("x.1: a Tensor", ff.save_async, {"x": [1, torch.eye(2).to_sparse()]}, store=store)
-    says("meta", ff.save_async, torch.empty(2, device="meta"), store=store)
-    says("x: a torch.dtype", ff.save_async, {"x": torch.float32}, store=store)
+    says("x.1: a tensor on the device meta", ff.save_async,
+         {"x": [1, torch.empty(2, device="meta")]}, store=store)
     if torch.cuda.is_available():
         ff.save_async([torch.ones(1000, device="cuda")], store=store).wait()
         assert torch.equal(ff.load(store)[0], torch.ones(1000))
@@ -108,7 +108,6 @@ def arrays(torch, ff, store):
     assert type(loaded["tensor"]) is torch.Tensor
     numpy.random.set_state(loaded["generator"])
     says("x: an array of object", ff.save_async, {"x": numpy.array([None])}, store=store)
-    says("other byte order", ff.save_async, numpy.arange(3).astype(">i4"), store=store)
     sys.modules["torch"] = None  # as if it were not there
     try:
         loaded = ff.load(store, "numpy")

@@ -36,6 +36,7 @@ libff.so is the file that FF_LIBRARY names; else the one beside this package; el
 tree, that of build/; else the system's.
 """
 from ff._library import Error, lib as _lib
+from ff._types import register_type
 from ff.checkpoint import (LoadedArray, Periodic, Save, Saved, Saver, latest, load, save_async,
                            wait)
 from ff.collective import OPS, TYPES, Comm, Work
@@ -45,5 +46,5 @@ from ff.task import StopRequest, heartbeat, life_state, saved, set_life_state, s
 __version__ = _lib.ff_version().decode()
 __all__ = ("Comm", "Error", "LoadedArray", "OPS", "Periodic", "Save", "Saved", "Saver",
            "StopRequest", "TYPES", "Work", "allreduce_hook", "heartbeat", "latest", "life_state",
-           "load", "register_comm_hook", "save_async", "saved", "set_life_state", "should_stop",
-           "wait")
+           "load", "register_comm_hook", "register_type", "save_async", "saved", "set_life_state",
+           "should_stop", "wait")

@@ -3,7 +3,6 @@
 import atexit
 import ctypes
 import importlib
-import json
 import os
 import sys
 import time
@@ -12,7 +11,7 @@ import typing
 from ff import _library
 from ff._library import (Error, File, LoadOptions, SaveOptions, Tensor, Text, check, lib,
                          number_of)
-from ff._state import Builder, Flattener, LoadedArray, kinds_in
+from ff._state import Builder, Document, Flattener, LoadedArray
 from ff.collective import Comm
 
 _STATE_KEY = "ff.state"  # of __metadata__: the structure around the tensors, as JSON
@@ -34,16 +33,30 @@ class Saved(typing.NamedTuple):
 
 
 def _store_of(store):
-    store = os.fspath(store) if store is not None else os.environ.get("FF_STORE", "")
+    store = os.fsdecode(store) if store is not None else os.environ.get("FF_STORE", "")
     if not store:
         raise Error(2, "no store is named: give store=, or set FF_STORE")
-    return os.fsencode(store if "://" in store else os.path.abspath(store))
+    return _bytes_of(store if "://" in store else os.path.abspath(store), "store")
+
+
+def _bytes_of(value, what):
+    """A text for C, which ends it at a zero. None is null."""
+    if value is None:
+        return None
+    text = os.fsencode(value) if what == "store" else str(value).encode(errors="surrogatepass")
+    if b"\0" in text:
+        raise Error(2, f"{what}={value!r} contains a zero")
+    return text
+
+
+def _is_number(text):
+    return text.isascii() and text.isdigit()
 
 
 def _ranks_of(rank, world):
     if rank == "env":
         names = ("RANK", "WORLD_SIZE")
-        missing = [name for name in names if not os.environ.get(name, "").isdigit()]
+        missing = [name for name in names if not _is_number(os.environ.get(name, ""))]
         if missing:
             raise Error(2, f"{' and '.join(missing)} of the environment is no number: start it "
                            "with torchrun, or give rank= and world=")
@@ -118,9 +131,8 @@ class Saver:
         if world > 1 and step is None:
             raise Error(2, "several ranks save together under one step: give step=")
         number = _STEP_OPEN if step is None else number_of(step, "step")
-        options = SaveOptions(ctypes.sizeof(SaveOptions), _store_of(store), str(run).encode(),
-                              number, None, rank, world,
-                              None if attempt is None else str(attempt).encode(),
+        options = SaveOptions(ctypes.sizeof(SaveOptions), _store_of(store), _bytes_of(run, "run"),
+                              number, None, rank, world, _bytes_of(attempt, "attempt"),
                               number_of(threads, "number of threads", 1024), bool(replace),
                               bool(compress))
         self._stage(state, options)
@@ -130,10 +142,7 @@ class Saver:
 
     def _stage(self, state, options):
         flattener = Flattener()
-        try:
-            rest = flattener.flatten(state)
-        except RecursionError:
-            raise Error(2, "the state holds itself, or nests too deep") from None
+        structure = flattener.document(state)
         pieces = flattener.pieces
         tensors = (Tensor * max(len(pieces), 1))()
         shapes = []  # kept until the call
@@ -142,7 +151,7 @@ class Saver:
             tensor.name, tensor.dtype = name.encode(), piece.dtype.encode()
             tensor.shape, tensor.dimensions = shapes[-1], len(piece.shape)
             tensor.bytes, tensor.data = piece.size, piece.address
-        texts = (Text * 1)(Text(_STATE_KEY.encode(), json.dumps({"state": rest}).encode()))
+        texts = (Text * 1)(Text(_STATE_KEY.encode(), structure.encode()))
         places = (ctypes.c_void_p * max(len(pieces), 1))()
         check(lib.ff_save_begin(self._of(), ctypes.byref(options), tensors, len(pieces), texts, 1,
                                 places))
@@ -206,10 +215,30 @@ def save_async(state, run="default", step=None, store=None, rank=0, world=1, att
                when_busy="wait", replace=False, compress=False, threads=0):
     """Saves `state` as RUN@STEP and returns a Save once it is copied; the write goes on behind.
 
-    `state` is made of dicts, lists, tuples, numbers, texts, bytes, None, tensors of PyTorch (of any
-    device) and arrays: what state_dict() of a model or an optimizer gives. It becomes one
-    safetensors file, state.safetensors; nothing is pickled. Anything else is an Error that names
-    its path. `step` None is the run's last plus one, `store` None is FF_STORE.
+    `state` becomes one safetensors file, state.safetensors; nothing is pickled. `step` None is the
+    run's last plus one, `store` None is FF_STORE: a directory, which a
+    store in a cluster (ff://) has in a mount of the cluster.
+
+    These come back from load() equal and of the same type, and in containers of any depth to 200:
+
+        Python    None, bool, int, float, complex, str, bytes, bytearray, range, slice; list, tuple,
+                  dict, set, frozenset, OrderedDict and Counter (with their attributes, as a
+                  state_dict() has), deque, defaultdict of a built-in type or None. Keys and
+                  elements of sets: what has no tensor or array in it
+        PyTorch   Tensor and nn.Parameter with requires_grad, also sparse (COO, CSR, CSC, BSR, BSC);
+                  no quantized, nested, named, meta or complex32 one; Size, dtype, device
+        numpy     arrays and scalars of any dtype without objects (structured, datetime64, of the
+                  other byte order, ...), matrix, MaskedArray
+        others    values of classes that the program gives to register_type(): an Enum, a
+                  dataclass, a namedtuple; with two functions any class, also subclasses of Tensor
+                  and of numpy's arrays
+
+    Anything else is an Error that names its path. Not stored are: where a tensor lies (it comes
+    back on the CPU, row by row, in memory of its own, so what shares memory is stored once for
+    each, and no channels_last), its grad, its graph and attributes set on it; whether an array may
+    be written (it may); that one object is in two places (it becomes two). Other objects with the
+    buffer protocol (array.array, memoryview, mmap, ctypes) come back as numpy's arrays, or as
+    memoryviews without numpy.
 
     When a save is still being written, when_busy="wait" waits for it, "skip" returns None. If an
     earlier save failed and nobody has waited for it, its error is raised here, and nothing is
@@ -300,10 +329,12 @@ def load(store=None, run="default", step=None, tensors=None, rank=None, threads=
 
     Of a checkpoint of safetensors files that came otherwise: {name: tensor}; of several files, a
     dict of these by file name. With `tensors`, a glob or a list of them: {name: tensor} of those
-    that match. `rank` chooses among what several ranks have saved. Files that are not safetensors
-    are left to `ff checkpoint load`.
+    that match, as bytes where safetensors has no type for them (datetime64, structured arrays, ...).
+    `rank` chooses among what several ranks have saved. Files that are not safetensors are left to
+    `ff checkpoint load`.
 
-    Every byte is checked (Error.code 3 names what is damaged), and nothing is unpickled. Tensors
+    Every byte is checked (Error.code 3 names what is damaged), and nothing is unpickled: of classes
+    of programs, only those that register_type() has are made, whatever the checkpoint says. Tensors
     are PyTorch's where it is installed, else numpy's arrays, else memoryviews; arrays come back as
     numpy's or memoryviews. A type that the one at hand does not have comes as its bytes, in uint8:
     float8 in PyTorch before 2.1, unsigned integers above 8 bits before 2.3, bfloat16 and float8 in
@@ -311,8 +342,9 @@ def load(store=None, run="default", step=None, tensors=None, rank=None, threads=
     globs = [tensors] if isinstance(tensors, str) else list(tensors or [])
     if tensors is not None and not globs:
         raise Error(2, "tensors= chooses nothing")
-    texts = (ctypes.c_char_p * max(len(globs), 1))(*(glob.encode() for glob in globs))
-    options = LoadOptions(ctypes.sizeof(LoadOptions), _store_of(store), str(run).encode(),
+    texts = (ctypes.c_char_p * max(len(globs), 1))(
+        *(_bytes_of(glob, "tensors") for glob in globs))
+    options = LoadOptions(ctypes.sizeof(LoadOptions), _store_of(store), _bytes_of(run, "run"),
                           _STEP_OPEN if step is None else number_of(step, "step"), texts,
                           len(globs), _ANY_RANK if rank is None else number_of(rank, "rank"),
                           number_of(threads, "number of threads", 1024))
@@ -346,20 +378,20 @@ def _loaded(handle, chosen):
     modules = _imported("torch"), _imported("numpy")
     arrays, states = [], {}
     for name, numbers, text in files:
-        state = None if text is None else json.loads(text)
-        kinds = dict(kinds_in(state))
+        document = None if text is None else Document(text)
+        kinds = {} if document is None else document.kinds
         here = [_array_of(handle, number, kinds, modules) for number in numbers]
         arrays += here
-        states[name] = here, state
+        states[name] = here, document
     places = (ctypes.c_void_p * max(len(arrays), 1))(*(array.address for array in arrays))
     check(lib.ff_load_read(handle, places))
     made = {}
-    for name, (here, state) in states.items():
-        if state is None:
-            made[name] = {array.name: array.data for array in here}
+    for name, (here, document) in states.items():
+        by_name = {array.name: array for array in here}
+        if document is None:
+            made[name] = {key: array.data for key, array in by_name.items()}
         else:
-            builder = Builder({array.name: array for array in here})
-            made[name] = builder.build(state["state"])
+            made[name] = Builder(document, by_name).state()
     if not chosen:
         return made.popitem()[1] if len(made) == 1 else made
     return {name: data for one in made.values() for name, data in one.items()}
@@ -385,5 +417,5 @@ def _array_of(handle, number, kinds, modules):
 def latest(store=None, run="default"):
     """The step of a run that was saved last; None when there is none, or no such store."""
     step = ctypes.c_uint64()
-    check(lib.ff_latest_step(_store_of(store), str(run).encode(), ctypes.byref(step)))
+    check(lib.ff_latest_step(_store_of(store), _bytes_of(run, "run"), ctypes.byref(step)))
     return None if step.value == _STEP_OPEN else step.value
