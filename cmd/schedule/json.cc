@@ -94,6 +94,7 @@ Json waiting_json(const scheduler::wire::Waiting& waiting) {
   json["other"] = waiting.other() == 0 ? Json() : Json(waiting.other());
   add_time(json, "expected", waiting.expected());
   json["missing"] = waiting.missing();
+  json["quota"] = waiting.has_quota() ? Json(waiting.quota()) : Json();
   return json;
 }
 

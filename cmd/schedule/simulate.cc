@@ -87,6 +87,8 @@ void tell_trace(Output& out, const SimulateOptions& options, const scheduler::Tr
                {"overhead", run.overhead},
                {"wait_s_p50", run.wait_s_p50},
                {"wait_s_p99", run.wait_s_p99},
+               {"wide", run.wide},
+               {"wide_wait_s_p50", run.wide_wait_s_p50},
                {"finished", run.finished},
                {"never", run.never},
                {"left_out", trace.left_out},
@@ -105,6 +107,10 @@ void tell_trace(Output& out, const SimulateOptions& options, const scheduler::Tr
   table.row({"saving and loading", fmt::format("{:.2f} %", run.overhead * 100)});
   table.row({"wait for the first start, p50", seconds(run.wait_s_p50)});
   table.row({"wait for the first start, p99", seconds(run.wait_s_p99)});
+  if (run.wide > 0) {
+    table.row({"tasks wider than a zone", format_count(run.wide)});
+    table.row({"wait of tasks wider than a zone, p50", seconds(run.wide_wait_s_p50)});
+  }
   table.row({"preemptions", format_count(run.preemptions)});
   table.row({"lost node-hours", fmt::format("{:.1f}", run.lost_node_hours)});
   table.row({"decisions", format_count(run.passes)});

@@ -574,6 +574,27 @@ TEST(ScheduleWords, EveryReasonAndPhaseHasASentence) {
   EXPECT_EQ(task_state(task), "unknown");
 }
 
+TEST(ScheduleWords, AWaitSaysWhatMustHappen) {
+  auto listed = waiting_for(scheduler::WaitReason::quota);
+  listed.mutable_waiting()->set_quota(9);
+  EXPECT_NE(explanation(listed, 0).find("other tasks of this user must free 3 nodes first"),
+            std::string::npos);
+  listed.mutable_waiting()->set_quota(1);
+  EXPECT_NE(explanation(listed, 0).find("cannot start: it asks for 8 nodes, but the quota of ann "
+                                        "in partition h200 at priority 30 is 1 node;"),
+            std::string::npos)
+      << explanation(listed, 0);
+  auto first = waiting_for(scheduler::WaitReason::resources);
+  first.mutable_waiting()->set_missing(0);
+  EXPECT_NE(explanation(first, 0).find("no zone has 8 nodes free"), std::string::npos);
+  first.mutable_task()->mutable_spec()->set_nodes(1);
+  first.mutable_waiting()->set_missing(1);
+  first.mutable_waiting()->set_expected(0);
+  EXPECT_EQ(explanation(first, 0),
+            "Task 17 is first in the queue of partition h200: its node is in use, with no time "
+            "limit, so there is no estimate.");
+}
+
 TEST(ScheduleWords, OptionsAreRead) {
   EXPECT_EQ(parse_signal("USR1").value(), static_cast<uint32_t>(SIGUSR1));
   EXPECT_EQ(parse_signal("SIGTERM").value(), static_cast<uint32_t>(SIGTERM));
