@@ -78,7 +78,7 @@ std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
   const uint32_t there = spec.nodes() - std::min(missing, spec.nodes());
   switch (static_cast<WaitReason>(waiting.why())) {
     case WaitReason::begin_time:
-      return fmt::format("has failed; the scheduler restarts it {}",
+      return fmt::format("has failed and waits before its restart {}",
                          when_text(waiting.expected(), now_ns));
     case WaitReason::quota: return quota_sentence(listed);
     case WaitReason::unsatisfiable:
