@@ -14,6 +14,7 @@
 #include "cmd/help/versions.h"
 #include "platform/base/clock.h"
 #include "platform/base/config.h"
+#include "platform/base/text.h"
 
 namespace ff::cmd {
 namespace {
@@ -185,7 +186,14 @@ Result<void> show_topic(Session& session, std::vector<std::string> topic) {
 // The former name of `ff generate`.
 Result<void> run_emit(Session& session, const std::string& what,
                       const std::vector<std::string>& where) {
-  if (what != "systemd" && what != "cron") return generate_docs(session, what);
+  if (what != "systemd" && what != "cron") {
+    // A word that names no directory yet is more likely a kind of files than a new directory.
+    if (what.find('/') == what.npos && !std::filesystem::is_directory(what)) {
+      return Error{Errc::usage, fmt::format("--emit: unknown kind of files '{}'", printable(what)),
+                   "ff can write docs, systemd and cron: see ff generate -h."};
+    }
+    return generate_docs(session, what);
+  }
   if (where.size() > 1) return fail(Errc::usage, "--emit {} takes one directory", what);
   const auto into = where.empty() ? std::nullopt : std::optional(where[0]);
   return what == "cron" ? generate_cron(session, into) : generate_units(session, into);

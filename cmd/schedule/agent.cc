@@ -125,6 +125,7 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
               .tasks = tasks_of(options, dir),
               .shim = {own_program(), "schedule", "shim"},
               .cgroup = ::geteuid() == 0 ? "ff/tasks" : "",
+              .zone = options.zone,
               .uid = ::geteuid(),
               .logs = {.keep_ns = options.keep_logs_ns, .user_bytes = options.keep_log_bytes}}));
   std::optional<scheduler::Agent> agent;

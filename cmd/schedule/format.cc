@@ -26,23 +26,44 @@ std::string nodes_text(uint64_t count) {
   return fmt::format("{} {}", count, count == 1 ? "node" : "nodes");
 }
 
-// "in 5m, at 2026-…", or the text for an unknown time.
-std::string expected_text(int64_t expected_ns, int64_t now_ns) {
-  if (expected_ns == 0) return "at an unknown time";
+// "in 5m, at 2026-…".
+std::string when_text(int64_t expected_ns, int64_t now_ns) {
   if (expected_ns <= now_ns) return "at any moment";
   return fmt::format("in {}, at {} at the latest", format_duration(expected_ns - now_ns),
                      format_time(expected_ns));
 }
 
-std::string quota_sentence(const scheduler::wire::Task& task, uint32_t missing) {
+// "its node is in use", "3 of its 8 nodes are in use".
+std::string in_use_text(uint32_t missing, uint32_t nodes) {
+  if (missing == 0) return fmt::format("no zone has {} free", nodes_text(nodes));
+  if (nodes == 1) return "its node is in use";
+  if (missing == nodes) return fmt::format("its {} nodes are in use", nodes);
+  return fmt::format("{} of its {} nodes {} in use", missing, nodes, missing == 1 ? "is" : "are");
+}
+
+// The end of a sentence about tasks that must end first.
+std::string estimate_text(int64_t expected_ns, int64_t now_ns) {
+  if (expected_ns == 0) return "with no time limit, so there is no estimate";
+  return fmt::format("and expected to be free {}", when_text(expected_ns, now_ns));
+}
+
+std::string quota_sentence(const ListedTask& listed) {
+  const scheduler::wire::Task& task = listed.task();
   const Spec& spec = task.spec();
   const std::string level = spec.has_priority() ? fmt::format("at priority {}", spec.priority())
                                                 : std::string("at any priority");
+  const std::string where = fmt::format("in partition {} {}", spec.group(), level);
+  const auto& waiting = listed.waiting();
+  if (waiting.has_quota() && waiting.quota() < spec.nodes()) {
+    return fmt::format(
+        "cannot start: it asks for {}, but the quota of {} {} is {}; stop the task and submit it "
+        "with fewer nodes, or have an operator raise the quota ('ff schedule quota')",
+        nodes_text(spec.nodes()), task.owner().name(), where, nodes_text(waiting.quota()));
+  }
   return fmt::format(
-      "waits for the quota of {}, which does not allow {} more in partition {} {}: its other "
-      "tasks must free {} first, or the operator must raise the quota by that number ('ff schedule "
-      "quota')",
-      task.owner().name(), nodes_text(spec.nodes()), spec.group(), level, nodes_text(missing));
+      "waits for the quota of {} {}: other tasks of this user must free {} first, or an operator "
+      "must raise the quota by that number ('ff schedule quota')",
+      task.owner().name(), where, nodes_text(waiting.missing()));
 }
 
 std::string validating_text(uint32_t nodes) {
@@ -55,11 +76,11 @@ std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
   const auto& waiting = listed.waiting();
   const uint32_t missing = waiting.missing();
   const uint32_t there = spec.nodes() - std::min(missing, spec.nodes());
-  const std::string when = expected_text(waiting.expected(), now_ns);
   switch (static_cast<WaitReason>(waiting.why())) {
     case WaitReason::begin_time:
-      return fmt::format("has failed and waits before its restart {}", when);
-    case WaitReason::quota: return quota_sentence(task, missing);
+      return fmt::format("has failed and waits before its restart {}",
+                         when_text(waiting.expected(), now_ns));
+    case WaitReason::quota: return quota_sentence(listed);
     case WaitReason::unsatisfiable:
       return fmt::format(
           "cannot start: it asks for {}, but the cluster has only {}; add {}, or stop the task and "
@@ -74,22 +95,21 @@ std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
       return fmt::format(
           "is about to start: the scheduler has asked the tasks on its nodes to save and exit, and "
           "expects those nodes to be free {}",
-          when);
+          when_text(waiting.expected(), now_ns));
     case WaitReason::zone_span:
       return fmt::format(
-          "waits for task {}: both need nodes in two zones, and only one task at a time may span "
-          "zones",
+          "waits for task {}: both need more nodes than one zone has, and only one task at a time "
+          "may span zones",
           waiting.other());
     case WaitReason::resources:
-      return fmt::format(
-          "is first in the queue of partition {}, but {} of the {} it asks for are in use; the "
-          "scheduler expects them to be free {}",
-          spec.group(), missing, nodes_text(spec.nodes()), when);
+      return fmt::format("is first in the queue of partition {}: {}, {}", spec.group(),
+                         in_use_text(missing, spec.nodes()),
+                         estimate_text(waiting.expected(), now_ns));
     case WaitReason::priority:
       return fmt::format(
-          "waits behind task {}, which is first in the queue of partition {}: {} of the {} it asks "
-          "for are in use or reserved for that task",
-          waiting.other(), spec.group(), missing, nodes_text(spec.nodes()));
+          "waits behind task {}, which is first in the queue of partition {}: {} or reserved for "
+          "task {}",
+          waiting.other(), spec.group(), in_use_text(missing, spec.nodes()), waiting.other());
   }
   return "waits for a reason that this version of ff does not know; the scheduler is newer";
 }

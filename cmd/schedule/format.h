@@ -27,8 +27,10 @@ std::string verdict_word(const scheduler::wire::Node& node);
 // "2h ago: fail, pci.link", "never".
 std::string validated_text(const scheduler::wire::Node& node, int64_t now_wall_ns);
 
-// All fields. Times as text and as seconds of the Unix epoch, null if unset.
-Json task_json(const scheduler::wire::ListedTask& listed);
+// An environment has kilobytes, so lists leave it out.
+enum class TaskFields : uint8_t { all, without_environment };
+// Times as text and as seconds of the Unix epoch, null if unset.
+Json task_json(const scheduler::wire::ListedTask& listed, TaskFields fields);
 Json node_json(const scheduler::wire::ListedNode& listed);
 // Adds NAME as text and NAME_s; null for 0.
 void add_time(Json& json, const std::string& name, int64_t wall_ns);

@@ -1,4 +1,4 @@
-// The --json form of tasks and nodes: every field that the scheduler stores.
+// The --json form of tasks and nodes: the fields that the scheduler stores.
 #include <algorithm>
 
 #include "cmd/schedule/format.h"
@@ -31,10 +31,9 @@ void add_hex(Json& json, const std::string& name, const auto& words) {
 Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 Json or_null(int64_t ns) { return ns == 0 ? Json() : Json(to_seconds(ns)); }
 
-Json spec_json(const Spec& spec) {
+Json spec_json(const Spec& spec, TaskFields fields) {
   Json json = {{"name", or_null(spec.name())},
                {"argv", words_json(spec.argv())},
-               {"env", words_json(spec.env())},
                {"cwd", spec.cwd()},
                {"nodes", spec.nodes()},
                {"processes", spec.processes()},
@@ -50,7 +49,10 @@ Json spec_json(const Spec& spec) {
                {"memory", spec.memory() == 0 ? Json() : Json(spec.memory())},
                {"hang_s", or_null(spec.hang())}};
   add_hex(json, "argv", spec.argv());
-  add_hex(json, "env", spec.env());
+  if (fields == TaskFields::all) {
+    json["env"] = words_json(spec.env());
+    add_hex(json, "env", spec.env());
+  }
   return json;
 }
 
@@ -94,6 +96,7 @@ Json waiting_json(const scheduler::wire::Waiting& waiting) {
   json["other"] = waiting.other() == 0 ? Json() : Json(waiting.other());
   add_time(json, "expected", waiting.expected());
   json["missing"] = waiting.missing();
+  json["quota"] = waiting.has_quota() ? Json(waiting.quota()) : Json();
   return json;
 }
 
@@ -104,7 +107,7 @@ void add_time(Json& json, const std::string& name, int64_t wall_ns) {
   json[name + "_s"] = wall_ns == 0 ? Json() : Json(to_seconds(wall_ns));
 }
 
-Json task_json(const scheduler::wire::ListedTask& listed) {
+Json task_json(const scheduler::wire::ListedTask& listed, TaskFields fields) {
   const scheduler::wire::Task& task = listed.task();
   Json groups = Json::array();
   for (const uint32_t group : task.owner().groups()) groups.push_back(group);
@@ -114,7 +117,7 @@ Json task_json(const scheduler::wire::ListedTask& listed) {
                {"uid", task.owner().uid()},
                {"gid", task.owner().gid()},
                {"groups", std::move(groups)},
-               {"spec", spec_json(task.spec())}};
+               {"spec", spec_json(task.spec(), fields)}};
   add_time(json, "submitted", task.submitted());
   add_time(json, "not_before", task.not_before());
   json["waiting"] = listed.has_waiting() ? waiting_json(listed.waiting()) : Json();

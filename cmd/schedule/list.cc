@@ -82,7 +82,7 @@ Result<void> run_list(Session& session, const ListOptions& options, int64_t time
       left--;
       shown++;
       table.add(listed);
-      json.add(task_json(listed));
+      json.add(task_json(listed, TaskFields::without_environment));
       return true;
     }));
   }
@@ -198,7 +198,7 @@ Result<void> run_show(Session& session, const OneOptions& options, int64_t timeo
   FF_TRY(const auto listed, client->task(options.task));
   print_task(session.out, listed, client->wall_ns());
   if (!listed.task().attempts().empty()) print_attempts(session.out, listed.task());
-  Json data = task_json(listed);
+  Json data = task_json(listed, TaskFields::all);
   data["explained"] = explanation(listed, client->wall_ns());
   session.out.data(std::move(data));
   return {};
@@ -209,7 +209,7 @@ Result<void> run_explain(Session& session, const OneOptions& options, int64_t ti
   FF_TRY(const auto listed, client->task(options.task));
   const std::string sentence = explanation(listed, client->wall_ns());
   session.out.line("{}", sentence);
-  const Json whole = task_json(listed);
+  const Json whole = task_json(listed, TaskFields::without_environment);
   session.out.data({{"task", listed.task().id()},
                     {"state", task_state(listed.task())},
                     {"explained", sentence},
@@ -254,7 +254,8 @@ void declare_schedule_list(Command& list) {
   list.about(
       "Lists the unfinished tasks of all users, the newest first. AGE is the time since "
       "submission, RAN the run time of the last attempt, and WHY a short reason why the task waits "
-      "('ff schedule explain' says more), stops, or has failed.");
+      "('ff schedule explain' says more), stops, or has failed. --json has all fields of each task "
+      "but its environment ('ff schedule show --json').");
   list.flag("-a,--all", options.all, "Also list finished tasks");
   list.option("--user", text(options.user, "USER"),
               "List only tasks of this user: a name or a uid");

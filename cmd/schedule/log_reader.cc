@@ -5,6 +5,7 @@
 
 #include "cmd/schedule/format.h"
 #include "ops/scheduler/scheduler_state.h"
+#include "ops/shim/rank_log.h"
 #include "platform/base/text.h"
 #include "platform/base/units.h"
 
@@ -51,6 +52,32 @@ std::string TerminalText::escape(std::string_view bytes) {
   return text;
 }
 
+std::string PlainOutput::strip(std::string_view log, std::vector<std::string>& messages) {
+  incomplete_ += log;
+  std::string text;
+  std::string_view rest = incomplete_;
+  for (size_t end = rest.find('\n'); end != rest.npos; end = rest.find('\n')) {
+    const std::string_view whole = rest.substr(0, end);
+    rest.remove_prefix(end + 1);
+    const auto line = shim::parse_rank_log_line(whole);
+    if (line && line->own) {
+      if (!shim::bytes_before(whole)) messages.emplace_back(line->text);
+      continue;
+    }
+    if (!line || !line->continues) text += end_line();
+    text += line ? line->text : whole;  // a killed shim may have left a line without a timestamp
+    held_newline_ = true;
+  }
+  incomplete_.erase(0, incomplete_.size() - rest.size());
+  return text;
+}
+
+std::string PlainOutput::finish() {
+  std::vector<std::string> messages;
+  std::string text = incomplete_.empty() ? "" : strip("\n", messages);
+  return text + end_line();
+}
+
 LogReader::LogReader(SchedulerClient& client, const LogSelection& wanted)
     : client_(client), selection_(wanted) {}
 
@@ -58,7 +85,10 @@ Result<ListedTask> LogReader::run() {
   for (;;) {
     FF_TRY(auto listed, client_.task(selection_.task));
     FF_TRY(const bool done, step(listed));
-    if (done) return listed;
+    if (done) {
+      if (selection_.plain) client_.session().out.raw_text(plain_.finish());
+      return listed;
+    }
     FF_TRY(client_.session().stop.sleep_ns(kFollowPollNs));
   }
 }
@@ -225,7 +255,11 @@ Result<void> LogReader::read_to_end() {
       client_.session().out.note("the agent no longer has {} of the log",
                                  format_size(reply.offset() - offset_));
     }
-    if (reply.data().empty()) return {};
+    if (reply.data().empty()) {
+      if (!selection_.plain) return {};
+      client_.session().out.raw_text(plain_.end_line());
+      return client_.session().out.flush();
+    }
     FF_TRY(print(reply, reply.data()));
     FF_TRY(client_.session().stop.check());
   }
@@ -242,7 +276,13 @@ Result<void> LogReader::print(const LogReply& reply, std::string_view data) {
     if (!valid_utf8(data)) json["hex"] = hex(as_bytes(data));
     return out.emit(json);
   }
-  out.raw_text(out.stdout_is_terminal() ? text_.escape(data) : std::string(data));
+  if (selection_.plain) {
+    std::vector<std::string> messages;
+    out.raw_text(plain_.strip(data, messages));
+    for (const std::string& message : messages) out.note("{}", message);
+  } else {
+    out.raw_text(out.stdout_is_terminal() ? text_.escape(data) : std::string(data));
+  }
   return out.flush();
 }
 

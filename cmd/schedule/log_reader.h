@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cmd/schedule/client.h"
 
@@ -21,6 +23,22 @@ class TerminalText {
   std::string incomplete_;
 };
 
+// The output of a program from its log (shim/rank_log.h): without timestamps, and with the parts of
+// a long line joined. A newline is held back until it is known whether the line continues.
+class PlainOutput {
+ public:
+  // `messages` gets those of the shim, such as "ff: 10 bytes of output were dropped here: …".
+  std::string strip(std::string_view log, std::vector<std::string>& messages);
+  // The newline that is held back, if any: the log has no more for now.
+  std::string end_line() { return std::exchange(held_newline_, false) ? "\n" : ""; }
+  // What a killed shim has left without a newline, if anything: the log is complete.
+  std::string finish();
+
+ private:
+  std::string incomplete_;  // the begin of the next line of the log
+  bool held_newline_ = false;
+};
+
 struct LogSelection {
   uint64_t task = 0;
   uint32_t rank = 0;
@@ -28,6 +46,7 @@ struct LogSelection {
   std::optional<uint64_t> lines;    // only the last lines of the first attempt
   bool all = false;                 // all known attempts
   bool follow = false;
+  bool plain = false;  // see PlainOutput
 };
 
 class LogReader {
@@ -59,6 +78,7 @@ class LogReader {
   bool was_lost_ = false;    // the agent does not answer, and the user was told
   std::string last_reason_;  // the last reason for waiting
   TerminalText text_;
+  PlainOutput plain_;
 };
 
 }  // namespace ff::cmd

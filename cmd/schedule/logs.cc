@@ -18,6 +18,7 @@ struct LogsOptions {
 struct FollowedOptions {
   ScheduleOptions schedule;
   SubmitOptions task;
+  bool timestamps = false;
 };
 
 Result<void> run_logs(Session& session, const LogsOptions& options, int64_t timeout_ns) {
@@ -54,6 +55,7 @@ Result<void> run_run(Session& session, const FollowedOptions& options, int64_t t
   LogSelection wanted;
   wanted.task = id;
   wanted.follow = true;
+  wanted.plain = !options.timestamps && !session.out.stdout_is_terminal();
   auto ended = LogReader(*client, wanted).run();
   if (!ended && !session.stop.check()) {
     // Printed with --quiet, too: the task keeps running.
@@ -112,10 +114,15 @@ void declare_schedule_run(Command& run) {
       "Submits a task, prints the output of its rank 0 until the task has finished, and exits with "
       "the exit code of the task: that of the rank that failed first, 128 plus the signal number "
       "if a signal killed it, 0 on success. The exit code is 125 if ff itself fails, or if the "
-      "task was stopped, exceeded its time or hung.\n\nCtrl-C ends this command with exit code "
+      "task was stopped, exceeded its time or hung.\n\nOn a terminal each line of output begins "
+      "with the time at which the task printed it. A pipe or a file gets the output as the task "
+      "printed it; messages of ff go to standard error.\n\nCtrl-C ends this command with exit code "
       "130, but not the task; the command then prints how to stop the task.");
   declare_task(run, options.task);
   declare_scheduler(run, options.schedule);
+  run.flag("--timestamps", options.timestamps,
+           "Begin each line with the time at which the task printed it, also in a pipe or file");
+  run.example("host=$(ff schedule run hostname)", "in a script");
   run.example("ff schedule run -n 2 ./all_reduce_test --size 1G", "like a local command");
   run.blocking();
   run.exits_with(kOwnFailure);

@@ -9,7 +9,9 @@ void declare_schedule(Command& command) {
       "of lower priority. Those save, release their nodes, and later continue where they "
       "stopped.\n\nThe scheduler considers tasks by priority (50, 40, 30, 20, 10, 0) and then in "
       "the order of submission. A task starts on all of its nodes or not at all (gang scheduling), "
-      "on as few leaf switches as possible; at most one task at a time spans zones. The scheduler "
+      "on as few leaf switches as possible. Only a task that needs more nodes than a zone has "
+      "spans "
+      "zones, and only one at a time; it waits in its turn like any other task. The scheduler "
       "preempts the tasks of the lowest priority first, and among those the tasks that lose the "
       "least work. It reserves nodes for the first task that must wait; other tasks use these "
       "nodes meanwhile if they end in time or can be preempted at once.");

@@ -1,4 +1,5 @@
 // `ff schedule simulate`: runs the scheduler over a trace in virtual time.
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -76,24 +77,28 @@ Result<void> check_simulation(const SimulateOptions& options) {
 
 void tell_trace(Output& out, const SimulateOptions& options, const scheduler::Trace& trace,
                 const scheduler::SimulationResult& run) {
-  Json data = {{"nodes", options.nodes},
-               {"tasks", trace.tasks.size()},
-               {"seed", options.seed},
-               {"passes", run.passes},
-               {"pass_ms_p50", run.pass_ms_p50},
-               {"pass_ms_p99", run.pass_ms_p99},
-               {"pass_ms_max", run.pass_ms_max},
-               {"utilisation", run.utilization},
-               {"overhead", run.overhead},
-               {"wait_s_p50", run.wait_s_p50},
-               {"wait_s_p99", run.wait_s_p99},
-               {"finished", run.finished},
-               {"never", run.never},
-               {"left_out", trace.left_out},
-               {"preemptions", run.preemptions},
-               {"lost_node_hours", run.lost_node_hours},
-               {"greedy_gap", run.greedy_gap},
-               {"hours", run.hours}};
+  Json data = {
+      {"nodes", options.nodes},
+      {"tasks", trace.tasks.size()},
+      {"seed", options.seed},
+      {"passes", run.passes},
+      {"pass_ms_p50", run.pass_ms_p50},
+      {"pass_ms_p99", run.pass_ms_p99},
+      {"pass_ms_max", run.pass_ms_max},
+      {"utilisation", run.utilization},
+      {"overhead", run.overhead},
+      {"wait_s_p50", run.wait_s_p50},
+      {"wait_s_p99", run.wait_s_p99},
+      {"wide", run.wide},
+      {"wide_wait_s_p50", run.wide_wait_s_p50},
+      {"finished", run.finished},
+      {"never", run.never},
+      {"without_limit", std::ranges::count(trace.tasks, 0, &scheduler::TraceTask::limit_ns)},
+      {"left_out", trace.left_out},
+      {"preemptions", run.preemptions},
+      {"lost_node_hours", run.lost_node_hours},
+      {"greedy_gap", run.greedy_gap},
+      {"hours", run.hours}};
   const auto seconds = [](double s) { return format_duration(static_cast<int64_t>(s) * kSecond); };
   auto table = out.table({{"WHAT"}, {"VALUE", Align::right}});
   table.row({"nodes", format_count(options.nodes)});
@@ -105,6 +110,10 @@ void tell_trace(Output& out, const SimulateOptions& options, const scheduler::Tr
   table.row({"saving and loading", fmt::format("{:.2f} %", run.overhead * 100)});
   table.row({"wait for the first start, p50", seconds(run.wait_s_p50)});
   table.row({"wait for the first start, p99", seconds(run.wait_s_p99)});
+  if (run.wide > 0) {
+    table.row({"tasks wider than a zone", format_count(run.wide)});
+    table.row({"wait of tasks wider than a zone, p50", seconds(run.wide_wait_s_p50)});
+  }
   table.row({"preemptions", format_count(run.preemptions)});
   table.row({"lost node-hours", fmt::format("{:.1f}", run.lost_node_hours)});
   table.row({"decisions", format_count(run.passes)});
@@ -112,6 +121,18 @@ void tell_trace(Output& out, const SimulateOptions& options, const scheduler::Tr
   table.row({"a decision, p99", fmt::format("{:.2f} ms", run.pass_ms_p99)});
   table.row({"a decision, slowest", fmt::format("{:.2f} ms", run.pass_ms_max)});
   out.data(std::move(data));
+}
+
+void warn_of_missing_limits(Output& out, const scheduler::Trace& trace) {
+  const auto missing = std::ranges::count(trace.tasks, 0, &scheduler::TraceTask::limit_ns);
+  if (missing == 0) return;
+  out.warn(
+      "{} of {} tasks request no time: the simulation takes them as tasks without --time, whose "
+      "end "
+      "the scheduler does not know, so it cannot fill gaps with them; utilisation and waits are "
+      "worse than with requested times. Add limit_s to each line of JSON, or the requested time "
+      "(field 9) in the Standard Workload Format",
+      missing, trace.tasks.size());
 }
 
 Result<void> run_simulate(Session& session, const SimulateOptions& options) {
@@ -136,6 +157,7 @@ Result<void> run_simulate(Session& session, const SimulateOptions& options) {
   FF_TRY(const auto run,
          scheduler::simulate(cluster, trace, options.seed, session.stop.clock(), session.stop));
   tell_trace(session.out, options, trace, run);
+  warn_of_missing_limits(session.out, trace);
   if (run.never > 0) {
     session.out.warn("{} tasks need more than {} nodes; the simulation skipped them", run.never,
                      options.nodes);
@@ -154,7 +176,9 @@ void declare_schedule_simulate(Command& simulate) {
       "for saving and loading does not count as used.\n\nA trace is in the Standard Workload "
       "Format, or has one JSON object per line:\n  {\"submit_s\": 0, \"nodes\": 4, \"run_s\": "
       "3600, \"limit_s\": 7200, \"priority\": 30, \"user\": \"ada\"}\nwhere nodes and run_s are "
-      "required. Without a trace, ff generates tasks: all are submitted at the start, use one node "
+      "required. limit_s is the time that the user requests (--time of 'ff schedule submit'): "
+      "without it the scheduler cannot fill gaps. Without a trace, ff generates tasks: all are "
+      "submitted at the start, use one node "
       "up to an eighth of the nodes, and run ten minutes to a day.");
   simulate.option("--nodes", number(options.nodes), "Number of nodes");
   simulate.option("--zones", number(options.zones), "Number of zones of equal size");

@@ -8,10 +8,13 @@
 #include <cstring>
 #include <map>
 
+#include "cmd/cli/cancel_on_stop.h"
 #include "cmd/options/acting_user.h"
 #include "cmd/schedule/schedule.h"
+#include "platform/base/system_loop.h"
 #include "platform/base/text.h"
 #include "platform/io/files.h"
+#include "platform/io/pipe.h"
 #include "platform/io/system_disk.h"
 #include "storage/client/mode.h"
 
@@ -25,6 +28,10 @@ using scheduler::wire::SubmitRequest;
 constexpr size_t kOnceBytes = 16;
 constexpr int kSignals = 64;
 constexpr uint64_t kCodesMost = 255;
+constexpr std::string_view kStandardInput = "-";
+constexpr const char* kScriptName = "stdin";        // $0 of a script, and name of its task
+constexpr size_t kScriptBytesMax = 128 * kKiB - 1;  // of an argument, without its final zero
+constexpr std::string_view kShells[] = {"sh", "bash", "dash", "ksh", "zsh"};
 
 // With --no-inherit: variables that programs need for paths and languages.
 constexpr std::string_view kNeeded[] = {"PATH", "HOME", "USER", "LANG", "TERM"};
@@ -60,10 +67,26 @@ Result<std::string> task_folder(const SubmitOptions& options) {
   return options.chdir->starts_with('/') ? *options.chdir : io::join(here, *options.chdir);
 }
 
-Result<Spec> make_spec(const SubmitOptions& options, bool is_own) {
+// Reads the script of "-" to its end.
+Result<std::string> read_script(const StopToken& stop) {
+  SystemLoop loop(stop.clock());
+  // One byte more, so that script_command() refuses what is longer.
+  auto reading = io::read_pipe(loop, STDIN_FILENO, kScriptBytesMax + 1);
+  return run_task(loop, cancel_on_stop(loop, stop, std::move(reading)));
+}
+
+Result<Spec> make_spec(const StopToken& stop, const SubmitOptions& options, bool is_own) {
   Spec spec;
   spec.set_name(options.name.value_or(""));
-  for (const std::string& word : options.words) spec.add_argv(word);
+  auto words = options.words;
+  if (words.front() == kStandardInput) {
+    FF_TRY(const std::string script, read_script(stop));
+    FF_TRY(auto command, script_command(script));
+    words.erase(words.begin());
+    words.insert(words.begin(), command.begin(), command.end());
+    if (!options.name) spec.set_name(kScriptName);
+  }
+  for (const std::string& word : words) spec.add_argv(word);
   FF_TRY(const auto variables, task_environment(options, is_own));
   for (const auto& [name, value] : variables) spec.add_env(name + "=" + value);
   FF_TRY(const std::string cwd, task_folder(options));
@@ -182,6 +205,41 @@ Result<std::map<std::string, std::string>> task_environment(const SubmitOptions&
   return all;
 }
 
+Result<std::vector<std::string>> script_command(const std::string& script) {
+  if (script.find_first_not_of(" \t\r\n") == script.npos) {
+    return fail(Errc::usage, "the script on standard input is empty");
+  }
+  const auto only = [](std::string message) {
+    return Error{Errc::usage, std::move(message),
+                 "Store the script where all nodes can read it, and submit its path."};
+  };
+  if (script.size() > kScriptBytesMax) {
+    return only(
+        fmt::format("the script on standard input has more than {} bytes", kScriptBytesMax));
+  }
+  std::vector<std::string> command;
+  if (script.starts_with("#!")) {
+    const std::string_view line =
+        std::string_view(script).substr(2, script.find_first_of("\r\n") - 2);
+    for (const std::string_view word : split(line, ' ')) {
+      if (!word.empty()) command.emplace_back(word);
+    }
+  } else {
+    command = {"/bin/sh"};
+  }
+  const bool by_env = command.size() > 1 && command[0].ends_with("/env");
+  const std::string_view shell = command.empty() ? std::string_view() : command[by_env ? 1 : 0];
+  const std::string_view name = shell.substr(shell.rfind('/') + 1);
+  if (std::ranges::find(kShells, name) == std::ranges::end(kShells)) {
+    return only(
+        fmt::format("the script on standard input is for '{}'; only scripts for {} can be "
+                    "read from there",
+                    printable(shell), fmt::join(kShells, ", ")));
+  }
+  command.insert(command.end(), {"-c", script, kScriptName});
+  return command;
+}
+
 Result<uint32_t> parse_signal(std::string_view text) {
   uint32_t found = 0;
   if (const auto number = parse_u64(text)) {
@@ -217,7 +275,7 @@ Result<uint64_t> submit_task(SchedulerClient& client, const SubmitOptions& optio
   SubmitRequest request;
   FF_TRY(*request.mutable_owner(), task_owner(options, client.token_user()));
   const bool is_own = request.owner().uid() == ::geteuid();
-  FF_TRY(*request.mutable_spec(), make_spec(options, is_own));
+  FF_TRY(*request.mutable_spec(), make_spec(client.session().stop, options, is_own));
   // The same key in each attempt: a lost reply must not create two tasks.
   std::string once;
   while (once.size() < kOnceBytes) {
@@ -232,7 +290,8 @@ Result<uint64_t> submit_task(SchedulerClient& client, const SubmitOptions& optio
 void declare_task(Command& command, SubmitOptions& options) {
   command.takes_command_line();
   command.argument("CMD", text(options.words, "CMD"),
-                   "The program and its arguments; no shell interprets them");
+                   "The program and its arguments, which no shell interprets; or '-' and arguments "
+                   "of a shell script on standard input");
   const auto option = [&command](std::string names, Binding binding,
                                  std::string description) -> Option& {
     return command.option(std::move(names), std::move(binding), std::move(description))
@@ -284,7 +343,9 @@ void declare_schedule_submit(Command& submit) {
   auto& options = submit.keep<SubmitCommand>();
   submit.about(
       "Puts a task into the queue and prints its id. The task runs CMD on all of its nodes, in the "
-      "current directory. Options end at CMD, with or without '--' before it.\n\nA task of your "
+      "current directory. Options end at CMD, with or without '--' before it. If CMD is '-', ff "
+      "reads a shell script from standard input and stores it with the task; its first line names "
+      "the shell ('#!/bin/bash'), otherwise /bin/sh runs it.\n\nA task of your "
       "own user inherits the environment of this command, except for variables that name keys, "
       "tokens or the scheduler of ff, or that belong to a session of this machine (SSH_AUTH_SOCK, "
       "XDG_RUNTIME_DIR, SUDO_USER and the like). The task of another user (--user, or a token of "
@@ -301,6 +362,7 @@ void declare_schedule_submit(Command& submit) {
   submit.example("ff schedule submit -n 4 --partition h200 python train.py --lr 3e-4",
                  "a task on four nodes");
   submit.example("id=$(ff schedule submit --time 2h ./evaluate.sh)", "in a script");
+  submit.example("ff schedule submit -n 4 - <train.sh", "a script from standard input");
   submit.example("ff schedule submit -p 10 --restart on-failure:3 -- sh -c './sweep | tee log'",
                  "a pipe needs a shell");
   submit.blocking(kScheduleNs);

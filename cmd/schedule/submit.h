@@ -33,6 +33,9 @@ struct SubmitOptions {
   std::optional<std::string> user;
 };
 void declare_task(Command& command, SubmitOptions& options);
+// The command that runs a shell script with the shell of its "#!" line, or with /bin/sh; arguments
+// of the script may follow. Errc::usage: not a shell script, or too long for an argument.
+Result<std::vector<std::string>> script_command(const std::string& script);
 
 // Returns the id of the new task. Errc::usage: of the options, or from the scheduler.
 Result<uint64_t> submit_task(SchedulerClient& client, const SubmitOptions& options);

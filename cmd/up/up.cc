@@ -108,7 +108,7 @@ std::string problem_text(const devcluster::ServiceStatus& one) {
   return text;
 }
 
-Json up_json(const devcluster::ClusterDir& folder, const devcluster::ClusterConfig& config,
+Json up_json(devcluster::ClusterDir& folder, const devcluster::ClusterConfig& config,
              const devcluster::ClusterStatus& status, bool before) {
   Json daemons = Json::array();
   for (const devcluster::ServiceStatus& one : status.services) {
@@ -125,10 +125,11 @@ Json up_json(const devcluster::ClusterDir& folder, const devcluster::ClusterConf
           {"key", folder.key()},
           {"mount", status.mount.empty() ? Json() : Json(status.mount)},
           {"scheduler", status.schedule ? Json(config.scheduler) : Json()},
+          {"page", status.schedule ? Json(folder.page_link(config)) : Json()},
           {"daemons", std::move(daemons)}};
 }
 
-void print_up(Session& session, const devcluster::ClusterDir& folder,
+void print_up(Session& session, devcluster::ClusterDir& folder,
               const devcluster::ClusterConfig& config, const devcluster::ClusterStatus& status,
               bool foreground) {
   Output& out = session.out;
@@ -137,7 +138,10 @@ void print_up(Session& session, const devcluster::ClusterDir& folder,
   out.line("storage  {}", fmt::join(config.storage, ", "));
   out.line("key      {}", folder.key());
   if (!status.mount.empty()) out.line("mount    {}", status.mount);
-  if (status.schedule) out.line("tasks    {}", config.scheduler);
+  if (status.schedule) {
+    out.line("tasks    {}", config.scheduler);
+    out.line("page     {}", folder.page_link(config));
+  }
   for (const devcluster::ServiceStatus& one : status.services) {
     if (one.restarts == 0) continue;
     const int64_t ago_ns = session.stop.clock().wall_ns() - one.exited_ns;
@@ -617,7 +621,9 @@ void declare_up(Command& up) {
       "one machine, usually on one disk: they protect against the crash of a daemon, but not "
       "against the loss of the machine. The logs are in log/ of the directory.\n\nWith --schedule "
       "a scheduler and an agent for this machine run as well; 'ff schedule run' submits tasks to "
-      "them. 'ff down' stops running tasks; the same 'ff up' command restarts them.");
+      "them, and ff prints a link to the web page of the scheduler, which logs a browser in once "
+      "('ff up' on the same directory prints a new one). 'ff down' stops running tasks; the same "
+      "'ff up' command restarts them.");
   declare_up_dir(up, options.dir);
   up.option("--storage", number(options.storage), "Number of storage daemons in a new cluster")
       .default_value("3")

@@ -30,7 +30,7 @@ class TempDir {
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& text);  // makes directories
 
-// Polls for at most a minute; whether `condition` became true.
+// Polls for some minutes at most; whether `condition` became true.
 bool eventually(const std::function<bool()>& condition);
 // Processes with `text` in their command line.
 std::set<pid_t> processes(const std::string& text);
@@ -53,7 +53,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Reads until the output contains `text`; false if it ends or a minute passes before.
+  // Reads until the output contains `text`; false if it ends or some minutes pass before.
   bool wait_for_out(const std::string& text) { return wait_for(out_fd_, out, text); }
   bool wait_for_err(const std::string& text) { return wait_for(err_fd_, err, text); }
   pid_t pid() const { return pid_; }

@@ -32,7 +32,7 @@ std::set<std::string> parts(const std::string& text) {
 
 TEST_F(AgentsTest, ARankHasItsUserItsWordsAndItsPlace) {
   start_scheduler();
-  start_agent("n0", {"--address", "127.0.0.1", "--label", "gpu=h200"});
+  start_agent("n0", {"--address", "127.0.0.1", "--label", "gpu=h200", "--zone", "east"});
   const Words words = {"two words", "a'b\"c$d", "line\nbreak", ""};
   wire::Spec spec = script(
       "id -u >$OUT/uid.$RANK; id -G >$OUT/gids.$RANK; pwd >$OUT/cwd.$RANK;"
@@ -67,7 +67,8 @@ TEST_F(AgentsTest, ARankHasItsUserItsWordsAndItsPlace) {
           std::string("MASTER_ADDR=127.0.0.1"), fmt::format("MASTER_PORT={}", attempt.port()),
           fmt::format("FF_TASK={}", id), fmt::format("FF_TASK_RANK={}.1.{}", id, rank),
           fmt::format("FF_TASK_DIR={}/{}.1", tasks, id),
-          fmt::format("FF_KEY_FILE={}/{}.1/key", tasks, id), std::string("MINE=line\nbreak")}) {
+          fmt::format("FF_KEY_FILE={}/{}.1/key", tasks, id), std::string("FF_ZONE=east"),
+          std::string("MINE=line\nbreak")}) {
       EXPECT_TRUE(env.contains(variable)) << variable;
     }
     for (const std::string& variable : env) {
@@ -104,9 +105,9 @@ TEST_F(AgentsTest, ATaskWithoutVariablesHasThoseOfALogin) {
   // The shell adds PWD, SHLVL, OLDPWD and _; all others are of the node.
   const std::set<std::string> shell = {"PWD", "OLDPWD", "SHLVL", "_"};
   const std::set<std::string> node = {
-      "HOME",       "USER",       "LOGNAME",          "SHELL",  "PATH",      "WORLD_SIZE",
-      "RANK",       "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NNODES", "NODE_RANK", "MASTER_ADDR",
-      "MASTER_PORT"};
+      "HOME",        "USER",       "LOGNAME",          "SHELL",  "PATH",      "WORLD_SIZE",
+      "RANK",        "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NNODES", "NODE_RANK", "MASTER_ADDR",
+      "MASTER_PORT", "FF_ZONE"};
   for (const std::string& variable : env) {
     const std::string name = variable.substr(0, variable.find('='));
     EXPECT_TRUE(name.empty() || shell.contains(name) || node.contains(name) ||

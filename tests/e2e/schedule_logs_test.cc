@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cmd/options/net_client.h"
+#include "cmd/schedule/log_reader.h"
 #include "e2e/child.h"
 #include "ops/scheduler/scheduler_state.h"
 #include "ops/scheduler/service.h"
@@ -216,6 +217,30 @@ TEST_F(ScheduleLogs, RunEndsAsTheTaskDoes) {
   const auto tried = test::run(ann({"show", "1"}));
   EXPECT_NE(tried.out.find("rank 0, exit 7"), std::string::npos) << tried.out;
   EXPECT_NE(tried.out.find("rank 0 exited with 7"), std::string::npos) << tried.out;
+}
+
+// x=$(ff schedule run …) has the output of the program, and no more.
+TEST_F(ScheduleLogs, RunPrintsWhatTheProgramPrinted) {
+  const std::string at = "2026-11-23T14:03:39.123456";
+  const std::string log = at + "-00:00 ff: here begins byte 77\n" + at + "Z one\n" + at + "Z \n" +
+                          at + "Z 50 %\n" + at + "+00:00  done\n" + at +
+                          "-00:00 ff: 9 bytes of output were dropped here: x\n" + at +
+                          "Z 2026-11-23T14:03:39.123456Z mine\n";
+  const PlayedNode node(key_, address_, {{1, {log, 0}}});
+  const auto plain = test::run(ann({"run", "train"}));
+  EXPECT_EQ(plain.out, "one\n\n50 % done\n2026-11-23T14:03:39.123456Z mine\n") << plain.err;
+  EXPECT_TRUE(test::has(plain.err, "9 bytes of output were dropped")) << plain.err;
+  EXPECT_EQ(test::run(ann({"run", "--timestamps", "train"})).out, log);
+}
+
+TEST(PlainOutput, KeepsWhatAKilledShimLeft) {
+  PlainOutput output;
+  std::vector<std::string> messages;
+  EXPECT_EQ(output.strip("2026-11-23T14:03:39.123456Z one\n2026-11-23T14:0", messages), "one");
+  EXPECT_EQ(output.end_line(), "\n");
+  EXPECT_EQ(output.strip("3:39.123457Z tw", messages), "");
+  EXPECT_EQ(output.finish(), "tw\n");
+  EXPECT_EQ(output.finish(), "");
 }
 
 TEST_F(ScheduleLogs, FollowsThroughRestarts) {

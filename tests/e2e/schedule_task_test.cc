@@ -167,6 +167,27 @@ TEST_F(Schedule, ATaskOnItsWay) {
   EXPECT_EQ(data_of(operate({"history", "--user", "nobody", "--json"}))["total"]["tasks"], 0);
 }
 
+// `ff schedule submit - <train.sh`, as sbatch.
+TEST_F(Schedule, AScriptOnStandardInput) {
+  const std::string script = "#!/bin/bash -e\ncd data\npython3 train.py \"$1\"\n";
+  const auto submitted = [&](Words words) {
+    auto launch = as("ann", std::move(words));
+    launch.stdin_open = true;
+    test::Child child(launch);
+    child.write_stdin(script);
+    EXPECT_EQ(child.finish(), 0) << child.err;
+    return show(child.out.substr(0, child.out.find('\n')))["spec"];
+  };
+  const json spec = submitted({"submit", "-n", "2", "-", "a b"});
+  EXPECT_EQ(spec["argv"], json({"/bin/bash", "-e", "-c", script, "stdin", "a b"}));
+  EXPECT_EQ(spec["nodes"], 2);
+  EXPECT_EQ(spec["name"], "stdin");
+  EXPECT_EQ(submitted({"submit", "--name", "mine", "-"})["name"], "mine");
+  const auto empty = ann({"submit", "-"});
+  EXPECT_EQ(empty.exit, 2);
+  EXPECT_TRUE(test::has(empty.err, "the script on standard input is empty")) << empty.err;
+}
+
 TEST_F(Schedule, AllOptionsArrive) {
   const std::string id = submit(
       {"--nproc",  "8",    "--zone",   "b",  "--label",   "disk=nvme", "--mark",    "x=y",
@@ -296,7 +317,7 @@ TEST_F(Schedule, MistakesAreNamed) {
       {{"show", "99"}, 1, "there is no task 99"},
       {{"explain", "99"}, 1, "there is no task 99"},
       {{"logs", "99"}, 1, "there is no task 99"},
-      {{"stop", "99"}, 1, "there is no task 99"},
+      {{"stop", "99"}, 1, "ff schedule stop: there is no task 99"},
       {{"stop", "98", "99"}, 1, "2 errors"},
       {{"resume", "1"}, 5, "task 1 is queued"},
       {{"logs", "1", "--rank", "1"}, 2, "has 1 ranks"},
@@ -323,6 +344,7 @@ TEST_F(Schedule, MistakesAreNamed) {
 TEST_F(Schedule, OthersTasksAreSeenAndLeftAlone) {
   const std::string id = submit({"-e", "MINE=1", "true"});
   EXPECT_EQ(data_of(bob({"list", "--json"}))["tasks"].size(), 1u);
+  EXPECT_FALSE(data_of(ann({"list", "--json"}))["tasks"][0]["spec"].contains("env"));
   EXPECT_EQ(data_of(bob({"list", "--json", "--user", std::to_string(kBob)}))["tasks"].size(), 0u);
   for (const char* const what : {"stop", "suspend"}) {
     const auto ran = bob({what, id});
@@ -574,6 +596,27 @@ TEST(ScheduleWords, EveryReasonAndPhaseHasASentence) {
   EXPECT_EQ(task_state(task), "unknown");
 }
 
+TEST(ScheduleWords, AWaitSaysWhatMustHappen) {
+  auto listed = waiting_for(scheduler::WaitReason::quota);
+  listed.mutable_waiting()->set_quota(9);
+  EXPECT_NE(explanation(listed, 0).find("other tasks of this user must free 3 nodes first"),
+            std::string::npos);
+  listed.mutable_waiting()->set_quota(1);
+  EXPECT_NE(explanation(listed, 0).find("cannot start: it asks for 8 nodes, but the quota of ann "
+                                        "in partition h200 at priority 30 is 1 node;"),
+            std::string::npos)
+      << explanation(listed, 0);
+  auto first = waiting_for(scheduler::WaitReason::resources);
+  first.mutable_waiting()->set_missing(0);
+  EXPECT_NE(explanation(first, 0).find("no zone has 8 nodes free"), std::string::npos);
+  first.mutable_task()->mutable_spec()->set_nodes(1);
+  first.mutable_waiting()->set_missing(1);
+  first.mutable_waiting()->set_expected(0);
+  EXPECT_EQ(explanation(first, 0),
+            "Task 17 is first in the queue of partition h200: its node is in use, with no time "
+            "limit, so there is no estimate.");
+}
+
 TEST(ScheduleWords, OptionsAreRead) {
   EXPECT_EQ(parse_signal("USR1").value(), static_cast<uint32_t>(SIGUSR1));
   EXPECT_EQ(parse_signal("SIGTERM").value(), static_cast<uint32_t>(SIGTERM));
@@ -594,6 +637,23 @@ TEST(ScheduleWords, OptionsAreRead) {
     EXPECT_FALSE(is_passed_on(here, false)) << here;
   }
   EXPECT_FALSE(is_passed_on("MY_TOKEN", true));
+}
+
+TEST(ScheduleWords, AScriptNamesItsShell) {
+  const auto begin = [](const std::string& script) {
+    auto command = script_command(script).value();
+    EXPECT_EQ(command.at(command.size() - 2), script);
+    command.resize(command.size() - 3);
+    return command;
+  };
+  EXPECT_EQ(begin("hostname"), Words{"/bin/sh"});
+  EXPECT_EQ(begin("#! /usr/bin/env bash\r\nx"), (Words{"/usr/bin/env", "bash"}));
+  for (const std::string bad :
+       {"", " \n", "#!/usr/bin/python3\nprint(1)\n", "#!/usr/bin/env python3\n", "#!\nx"}) {
+    EXPECT_EQ(script_command(bad).error().code, Errc::usage) << bad;
+  }
+  EXPECT_TRUE(script_command(std::string(128 * kKiB - 1, 'x')).ok());
+  EXPECT_FALSE(script_command(std::string(128 * kKiB, 'x')).ok());
 }
 
 TEST(ScheduleWords, OnlyTheOwnUserInherits) {

@@ -65,6 +65,13 @@ TEST(ScheduleSimulate, TracesOfBothFormats) {
   EXPECT_EQ(json["data"]["finished"], 1);
   EXPECT_EQ(json["data"]["never"], 1);
   EXPECT_EQ(json["warnings"].size(), 1u);
+  EXPECT_EQ(json["data"]["without_limit"], 0);
+  std::ofstream(file)
+      << "{\"nodes\": 2, \"run_s\": 10}\n{\"nodes\": 2, \"run_s\": 9, \"limit_s\": 9}\n";
+  ran = simulate({"--trace", file});
+  EXPECT_EQ(ran.exit, 0) << ran.err;
+  EXPECT_NE(ran.err.find("1 of 2 tasks request no time"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("limit_s"), std::string::npos) << ran.err;
   std::ofstream(file) << "{\"nodes\": 2, \"run_s\": 10}\n{\"nodes\": 2, \"walltime\": 10}\n";
   ran = simulate({"--trace", file});
   EXPECT_EQ(ran.exit, 2);

@@ -23,6 +23,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kFormat = 1;
 constexpr uint64_t kNoteMax = 1 << 20;  // bytes
+constexpr uint64_t kLogMax = 16 << 20;  // more than a log has (ServiceManager::Options)
 constexpr uint16_t kFirstPort = 10000;
 constexpr uint16_t kPorts = 20000;  // the ephemeral range begins at 32768
 constexpr unsigned kTries = 1000;
@@ -60,6 +61,7 @@ ClusterConfig read_config(const Json& json) {
   config.storage = json.at("addresses").at("storage").get<std::vector<std::string>>();
   config.scheduler = json.at("addresses").value("scheduler", "");
   config.agent = json.at("addresses").value("agent", "");
+  config.page = json.at("addresses").value("page", "");
   return config;
 }
 
@@ -185,7 +187,8 @@ Result<void> ClusterDir::set_config(const ClusterConfig& config) {
                       {{"meta", config.meta},
                        {"storage", config.storage},
                        {"scheduler", config.scheduler},
-                       {"agent", config.agent}}}};
+                       {"agent", config.agent},
+                       {"page", config.page}}}};
   return io::replace_file(disk_, file("made.json"), json.dump(2) + "\n", "new");
 }
 
@@ -250,8 +253,8 @@ std::vector<ServiceSpec> ClusterDir::schedule_services(const ClusterConfig& conf
   const std::string ready_text = "listening on ";
   return {{.name = "scheduler",
            .argv = {"schedule", "serve", "--kv", "sqlite", "--dir", file("scheduler"), "--listen",
-                    config.scheduler, "--validate-every", "never", "--meta", config.meta, "--key",
-                    key()},
+                    config.scheduler, "--http", config.page, "--validate-every", "never", "--meta",
+                    config.meta, "--key", key()},
            .ready_text = ready_text,
            .stop_priority = 0},
           {.name = "agent",
@@ -266,6 +269,14 @@ ServiceSpec ClusterDir::mount_service(const ClusterConfig& config, const std::st
           .argv = {"mount", "/", mount, "--wait", "--meta", config.meta, "--key", key()},
           .ready_text = " is mounted on ",
           .stop_priority = 2};
+}
+
+std::string ClusterDir::page_link(const ClusterConfig& config) {
+  const std::string page = "http://" + config.page + "/";
+  const auto log = io::read_file(disk_, logs() + "/scheduler.log", kLogMax);
+  const size_t at = log ? log->rfind(page + "login?token=") : std::string::npos;
+  if (at == std::string::npos) return page;
+  return log->substr(at, log->find_first_of(" \"\n", at) - at);
 }
 
 Result<bool> ClusterDir::purge() {
@@ -291,7 +302,7 @@ Result<std::vector<std::string>> choose_ports(ClusterConfig& config, bool schedu
   std::set<uint16_t> taken;
   std::vector<std::string*> all = {&config.meta};
   for (std::string& address : config.storage) all.push_back(&address);
-  if (schedule) all.insert(all.end(), {&config.scheduler, &config.agent});
+  if (schedule) all.insert(all.end(), {&config.scheduler, &config.agent, &config.page});
   for (const std::string* address : all) {
     if (address->empty()) continue;
     FF_TRY(const auto parsed, net::parse_address(*address));

@@ -41,6 +41,7 @@ struct ClusterConfig {
   std::string meta;                  // address, "127.0.0.1:21400"; empty: not chosen yet
   std::vector<std::string> storage;  // addresses, in order
   std::string scheduler, agent;      // addresses; empty: never requested
+  std::string page;                  // address of the scheduler's web page; empty: never requested
 };
 
 struct ClusterStatus {
@@ -85,6 +86,9 @@ class ClusterDir {
   std::vector<ServiceSpec> daemons(const ClusterConfig& config);
   std::vector<ServiceSpec> schedule_services(const ClusterConfig& config);
   ServiceSpec mount_service(const ClusterConfig& config, const std::string& mount);
+  // The link that logs a browser in to the scheduler's web page, the newest one of the scheduler's
+  // log; the address of the page where the log has none.
+  std::string page_link(const ClusterConfig& config);
 
   // Removes all that `ff up` created, and the folder if nothing else is in it. False: other files
   // remain.
@@ -97,9 +101,9 @@ class ClusterDir {
   const std::string path_;
 };
 
-// Chooses a local port for each daemon, below the ephemeral range; for the scheduler and the agent
-// only with `schedule`. Existing ports are kept unless another program uses them now; the returned
-// messages tell the operator.
+// Chooses a local port for each daemon, below the ephemeral range; for the scheduler, its web page
+// and the agent only with `schedule`. Existing ports are kept unless another program uses them now;
+// the returned messages tell the operator.
 Result<std::vector<std::string>> choose_ports(ClusterConfig& config, bool schedule, Rng& rng);
 
 }  // namespace ff::devcluster

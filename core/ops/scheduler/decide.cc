@@ -45,6 +45,9 @@ class Pass {
     std::vector<uint32_t> tasks;
     size_t begin = 0;  // tasks before it were asked to stop
   };
+  // Whether a gang that needs two zones may span them: now, after the gang that spans zones was
+  // preempted or has stopped, or only when that gang has ended.
+  enum class SpanState : uint8_t { free, preemptible, releasing, taken };
   // The task that is being considered.
   struct PendingGang {
     uint32_t task;
@@ -52,17 +55,23 @@ class Pass {
     const EligibleNodes& eligible;
     uint32_t count;
     const Reservation* first;
-    bool may_span;  // zones
+    bool needs_span;  // no zone has enough nodes in service
+    SpanState span;
   };
 
   void survey();
   std::optional<PriorityLevel> charge_level(const Gang& task, TaskWait& wait) const;
-  bool has_quota(const Gang& task, PriorityLevel level, uint32_t* missing) const;
+  bool has_quota(const Gang& task, PriorityLevel level, TaskWait& wait) const;
   void consider(uint32_t task);
+  SpanState span_state(const Gang& task, PriorityLevel level) const;
+  bool needs_nodes_of_spanning(const PendingGang& pending) const;
+  bool is_interruptible_for(const Gang& task, PriorityLevel level, const Reservation& first) const;
+  bool ends_before(const Gang& task, const Reservation& first) const;
   bool may_use_reserved(const PendingGang& pending) const;
   bool try_start(const PendingGang& pending, PoolScope scope);
   bool try_claim(const PendingGang& pending, PoolScope scope);
   bool try_preempt(const PendingGang& pending);
+  void preempt(const PendingGang& pending, const Victims& chosen);
   PreemptionCandidate candidate(const PendingGang& pending, PoolScope scope, uint32_t index) const;
   std::optional<Victims> victims(const PendingGang& pending, PoolScope scope);
   void block(const PendingGang& pending);
@@ -70,9 +79,10 @@ class Pass {
   int64_t available_ns(uint32_t node, PriorityLevel level) const;
   void start(const PendingGang& pending, PoolScope scope);
   void claim(const PendingGang& pending, PoolScope scope);
-  std::vector<PoolScope> zone_scopes(const PendingGang& pending) const;
+  std::vector<PoolScope> scopes(const PendingGang& pending, bool with_reserved) const;
   bool loses_less(uint32_t a, uint32_t b) const;
   bool spans(const std::vector<uint32_t>& nodes) const;
+  void set_spanning(uint32_t task, std::vector<uint32_t> nodes);
 
   const ClusterSnapshot& snapshot_;
   const int64_t now_ns_;
@@ -83,7 +93,10 @@ class Pass {
   std::map<std::tuple<uint32_t, uint32_t, PriorityLevel>, uint32_t>
       charged_;                                   // user, partition, level: nodes
   std::map<uint32_t, Reservation> reservations_;  // by partition
-  uint32_t spanning_ = kNoIndex;                  // the task that spans zones
+  uint32_t spanning_ = kNoIndex;                  // the task that spans zones, and its nodes
+  std::vector<uint32_t> spanning_nodes_;
+  // Of the first waiting task that needs two zones: no other task may span them in its way.
+  std::optional<Reservation> span_reservation_;
   SchedulingDecision decision_;
 };
 
@@ -99,7 +112,7 @@ void Pass::survey() {
     charged_[{task.user, partition, task.charged_level}] +=
         static_cast<uint32_t>(task.nodes.size());
     if (pool_.is_preemptible(i)) preemptible_[partition][task.charged_level].tasks.push_back(i);
-    if (spanning_ == kNoIndex && spans(task.nodes)) spanning_ = i;
+    if (spanning_ == kNoIndex && spans(task.nodes)) set_spanning(i, task.nodes);
   }
   for (auto& [partition, levels] : preemptible_) {
     for (Queue& queue : levels) {
@@ -132,29 +145,36 @@ bool Pass::spans(const std::vector<uint32_t>& nodes) const {
   });
 }
 
-bool Pass::has_quota(const Gang& task, PriorityLevel level, uint32_t* missing) const {
+void Pass::set_spanning(uint32_t task, std::vector<uint32_t> nodes) {
+  spanning_ = task;
+  spanning_nodes_ = std::move(nodes);
+}
+
+// Otherwise `wait` gets what is missing, of several levels the least.
+bool Pass::has_quota(const Gang& task, PriorityLevel level, TaskWait& wait) const {
   const auto limit = snapshot_.quotas.limit(task.user, task.request.partition, level);
   if (!limit) return true;
   const auto found = charged_.find({task.user, task.request.partition, level});
   const uint32_t wanted = task.request.nodes + (found == charged_.end() ? 0 : found->second);
-  *missing = wanted > *limit ? wanted - *limit : 0;
-  return *missing == 0;
+  if (wanted <= *limit) return true;
+  const uint32_t missing = wanted - *limit;
+  wait.missing = wait.missing == 0 ? missing : std::min(wait.missing, missing);
+  wait.quota = std::max(wait.quota.value_or(0), *limit);
+  return false;
 }
 
 // A task without a level of its own gets the highest level at which its quota has room; without any
 // quota the default level.
 std::optional<PriorityLevel> Pass::charge_level(const Gang& task, TaskWait& wait) const {
   if (task.level) {
-    return has_quota(task, *task.level, &wait.missing) ? task.level : std::nullopt;
+    return has_quota(task, *task.level, wait) ? task.level : std::nullopt;
   }
   bool any = false;
   for (size_t level = kPriorityLevels; level-- > 0;) {
     const auto one = static_cast<PriorityLevel>(level);
     if (!snapshot_.quotas.limit(task.user, task.request.partition, one)) continue;
     any = true;
-    uint32_t missing = 0;
-    if (has_quota(task, one, &missing)) return one;
-    wait.missing = wait.missing == 0 ? missing : std::min(wait.missing, missing);
+    if (has_quota(task, one, wait)) return one;
   }
   if (any) return std::nullopt;
   return kDefaultLevel;
@@ -179,32 +199,37 @@ void Pass::consider(uint32_t index) {
   const auto level = charge_level(task, wait);
   if (!level) return refuse(WaitReason::quota, wait.missing);
   const auto first = reservations_.find(eligible.partition);
+  const bool needs_span = std::ranges::none_of(
+      eligible.zones, [count](const EligibleNodes::Zone& zone) { return zone.usable >= count; });
   const PendingGang pending{.task = index,
                             .level = *level,
                             .eligible = eligible,
                             .count = count,
                             .first = first == reservations_.end() ? nullptr : &first->second,
-                            .may_span = eligible.zones.size() > 1 && spanning_ == kNoIndex};
+                            .needs_span = needs_span,
+                            .span = needs_span ? span_state(task, *level) : SpanState::free};
   const bool with_reserved = may_use_reserved(pending);
-  const PoolScope everywhere{.with_reserved = with_reserved};
   // A quick test first: most waiting tasks cannot start.
-  if (NodePool::free_or_preemptible(eligible, everywhere, *level) < count) return block(pending);
-  for (const PoolScope scope : zone_scopes(pending)) {
-    if (try_start(pending, scope)) return;
+  if (pending.span == SpanState::taken ||
+      NodePool::free_or_preemptible(eligible, {.with_reserved = with_reserved}, *level) < count) {
+    return block(pending);
   }
-  for (const PoolScope scope : zone_scopes(pending)) {
-    if (try_claim(pending, scope)) return;
-  }
-  if (pending.may_span && (try_start(pending, everywhere) || try_claim(pending, everywhere)))
-    return;
+  const auto where = scopes(pending, with_reserved);
+  const auto tries = [&](bool (Pass::*attempt)(const PendingGang&, PoolScope)) {
+    return std::ranges::any_of(where,
+                               [&](PoolScope scope) { return (this->*attempt)(pending, scope); });
+  };
+  if (pending.span == SpanState::free && tries(&Pass::try_start)) return;
+  if (pending.span != SpanState::preemptible && tries(&Pass::try_claim)) return;
   if (try_preempt(pending)) return;
   block(pending);
 }
 
-// The eligible zones, best fit first, by the nodes that are free now.
-std::vector<PoolScope> Pass::zone_scopes(const PendingGang& pending) const {
+// Where the task may run: in any zone, best fit first, by the nodes that are free now; or across
+// all zones, if it needs more than one.
+std::vector<PoolScope> Pass::scopes(const PendingGang& pending, bool with_reserved) const {
+  if (pending.needs_span) return {{.with_reserved = with_reserved}};
   std::vector<std::pair<NodePool::Fit, PoolScope>> fits;
-  const bool with_reserved = may_use_reserved(pending);
   for (uint32_t zone = 0; zone < pending.eligible.zones.size(); zone++) {
     const PoolScope scope{.zone = zone, .with_reserved = with_reserved};
     NodePool::Fit fit{.leaves = UINT32_MAX};
@@ -214,18 +239,42 @@ std::vector<PoolScope> Pass::zone_scopes(const PendingGang& pending) const {
     fits.emplace_back(fit, scope);
   }
   std::ranges::stable_sort(fits, {}, [](const auto& one) { return one.first; });
-  std::vector<PoolScope> scopes;
-  for (const auto& [fit, scope] : fits) scopes.push_back(scope);
-  return scopes;
+  std::vector<PoolScope> ordered;
+  for (const auto& [fit, scope] : fits) ordered.push_back(scope);
+  return ordered;
+}
+
+Pass::SpanState Pass::span_state(const Gang& task, PriorityLevel level) const {
+  const bool is_kept_for_another =
+      span_reservation_ && !is_interruptible_for(task, level, *span_reservation_);
+  if (spanning_ == kNoIndex) {
+    const bool is_taken = is_kept_for_another && !ends_before(task, *span_reservation_);
+    return is_taken ? SpanState::taken : SpanState::free;
+  }
+  const Gang& holder = snapshot_.tasks[spanning_];
+  if (is_kept_for_another || holder.phase == GangPhase::waiting) return SpanState::taken;
+  if (holder.phase == GangPhase::stopping || stopped_[spanning_]) return SpanState::releasing;
+  const bool is_lower = pool_.is_preemptible(spanning_) && holder.charged_level < level;
+  return is_lower ? SpanState::preemptible : SpanState::taken;
+}
+
+// Whether it can be preempted for the reservation at once.
+bool Pass::is_interruptible_for(const Gang& task, PriorityLevel level,
+                                const Reservation& first) const {
+  return level < first.level && task.min_run_ns == 0;
+}
+
+bool Pass::ends_before(const Gang& task, const Reservation& first) const {
+  if (task.limit_ns == 0 || first.from_ns == kNever) return false;
+  return later(now_ns_ + task.limit_ns, snapshot_.stop_ns) <= first.from_ns;
 }
 
 // It ends before the reservation starts, or can be preempted for it at once.
 bool Pass::may_use_reserved(const PendingGang& pending) const {
   if (pending.first == nullptr) return true;
   const Gang& task = snapshot_.tasks[pending.task];
-  if (pending.level < pending.first->level && task.min_run_ns == 0) return true;
-  if (task.limit_ns == 0 || pending.first->from_ns == kNever) return false;
-  return later(now_ns_ + task.limit_ns, snapshot_.stop_ns) <= pending.first->from_ns;
+  return is_interruptible_for(task, pending.level, *pending.first) ||
+         ends_before(task, *pending.first);
 }
 
 bool Pass::try_start(const PendingGang& pending, PoolScope scope) {
@@ -246,7 +295,7 @@ void Pass::start(const PendingGang& pending, PoolScope scope) {
   start.nodes = pool_.pick(pending.eligible, scope, pending.count, false);
   for (const uint32_t node : start.nodes) pool_.set(node, NodeUse::assigned);
   charged_[{task.user, task.request.partition, pending.level}] += pending.count;
-  if (scope.zone == kAllZones && spans(start.nodes)) spanning_ = pending.task;
+  if (pending.needs_span) set_spanning(pending.task, start.nodes);
   decision_.starts.push_back(std::move(start));
 }
 
@@ -256,7 +305,7 @@ void Pass::claim(const PendingGang& pending, PoolScope scope) {
   const auto nodes = pool_.pick(pending.eligible, scope, pending.count, true);
   for (const uint32_t node : nodes) pool_.set(node, NodeUse::assigned);
   charged_[{task.user, task.request.partition, pending.level}] += pending.count;
-  if (scope.zone == kAllZones && spans(nodes)) spanning_ = pending.task;
+  if (pending.needs_span) set_spanning(pending.task, nodes);
   decision_.waits.push_back({.task = pending.task,
                              .reason = WaitReason::releasing,
                              .expected_ns = now_ns_ + snapshot_.stop_ns});
@@ -267,35 +316,41 @@ bool Pass::try_preempt(const PendingGang& pending) {
   // others.
   const bool with_reserved =
       pending.first == nullptr ||
-      (pending.level < pending.first->level && snapshot_.tasks[pending.task].min_run_ns == 0);
+      is_interruptible_for(snapshot_.tasks[pending.task], pending.level, *pending.first);
   std::optional<Victims> best;
   PoolScope where;
-  for (uint32_t zone = 0; zone < pending.eligible.zones.size(); zone++) {
-    const PoolScope scope{.zone = zone, .with_reserved = with_reserved};
+  for (const PoolScope scope : scopes(pending, with_reserved)) {
     auto found = victims(pending, scope);
     if (!found || (best && !(found->cost < best->cost))) continue;
     best = std::move(found);
     where = scope;
   }
-  if (!best && pending.may_span) {
-    where = {.with_reserved = with_reserved};
+  if (!best) return false;
+  if (pending.span == SpanState::preemptible && !std::ranges::count(best->tasks, spanning_)) {
+    // The task that spans zones must stop in any case; its nodes count, too.
+    Victims spanning{.tasks = {spanning_}, .is_exact = true};
+    spanning.cost.add(candidate(pending, where, spanning_));
+    preempt(pending, spanning);
     best = victims(pending, where);
   }
-  if (!best) return false;
-  for (const uint32_t victim : best->tasks) {
+  preempt(pending, *best);
+  claim(pending, where);
+  return true;
+}
+
+void Pass::preempt(const PendingGang& pending, const Victims& chosen) {
+  for (const uint32_t victim : chosen.tasks) {
     decision_.preemptions.push_back({.task = victim, .for_task = pending.task});
     stopped_[victim] = true;
     for (const uint32_t node : snapshot_.tasks[victim].nodes) {
       if (pool_.state(node).use == NodeUse::preemptible) pool_.set(node, NodeUse::releasing);
     }
   }
-  decision_.lost_ns += best->cost.lost_ns;
-  if (!best->is_exact) {
-    decision_.greedy_lost_ns += best->cost.lost_ns;
-    decision_.greedy_bound_ns += best->lower_bound_ns;
+  decision_.lost_ns += chosen.cost.lost_ns;
+  if (!chosen.is_exact) {
+    decision_.greedy_lost_ns += chosen.cost.lost_ns;
+    decision_.greedy_bound_ns += chosen.lower_bound_ns;
   }
-  claim(pending, where);
-  return true;
 }
 
 PreemptionCandidate Pass::candidate(const PendingGang& pending, PoolScope scope,
@@ -317,7 +372,9 @@ PreemptionCandidate Pass::candidate(const PendingGang& pending, PoolScope scope,
 std::optional<Victims> Pass::victims(const PendingGang& pending, PoolScope scope) {
   if (NodePool::free_or_preemptible(pending.eligible, scope, pending.level) < pending.count)
     return std::nullopt;
-  const uint32_t wanted = pending.count - NodePool::free_or_releasing(pending.eligible, scope);
+  const uint32_t there = NodePool::free_or_releasing(pending.eligible, scope);
+  if (there >= pending.count) return Victims{.is_exact = true};
+  const uint32_t wanted = pending.count - there;
   PriorityLevel level = 0;
   while (NodePool::free_or_preemptible(pending.eligible, scope, level + 1) < pending.count) level++;
   auto& levels = preemptible_[pending.eligible.partition];
@@ -349,27 +406,43 @@ std::optional<Victims> Pass::victims(const PendingGang& pending, PoolScope scope
 }
 
 void Pass::block(const PendingGang& pending) {
-  TaskWait wait{.task = pending.task, .reason = WaitReason::priority};
-  const bool with_reserved = may_use_reserved(pending);
-  if (pending.eligible.zones.size() > 1 && spanning_ != kNoIndex &&
-      std::ranges::all_of(pending.eligible.zones, [&](const EligibleNodes::Zone& zone) {
-        return zone.size < pending.count;
-      })) {
-    wait.reason = WaitReason::zone_span;
-    wait.other = spanning_;
-  } else if (pending.first != nullptr) {
-    wait.other = pending.first->task;
-    wait.expected_ns = kNever;
-  } else {
+  TaskWait wait{.task = pending.task, .reason = WaitReason::resources};
+  const bool waits_for_span = pending.span == SpanState::taken;
+  // The first of a partition gets a reservation, unless the end of another task decides alone when
+  // it starts: nodes would be kept free in vain.
+  const bool is_first =
+      pending.first == nullptr && (!waits_for_span || needs_nodes_of_spanning(pending));
+  if (is_first) {
     Reservation first{.task = pending.task, .level = pending.level};
     reserve(pending, first);
-    wait.reason = WaitReason::resources;
     wait.expected_ns = first.from_ns;
     reservations_[pending.eligible.partition] = first;
+    if (pending.needs_span && !span_reservation_) span_reservation_ = first;
   }
-  const uint32_t there = NodePool::free(pending.eligible, {.with_reserved = with_reserved});
+  if (waits_for_span) {
+    wait.reason = WaitReason::zone_span;
+    wait.other = spanning_ != kNoIndex ? spanning_ : span_reservation_->task;
+    if (!is_first && spanning_ != kNoIndex) {
+      wait.expected_ns = available_ns(spanning_nodes_.front(), pending.level);
+    }
+  } else if (!is_first) {
+    wait.reason = WaitReason::priority;
+    wait.other = pending.first->task;
+  }
+  const uint32_t there =
+      NodePool::free(pending.eligible, {.with_reserved = may_use_reserved(pending)});
   wait.missing = pending.count > there ? pending.count - there : 0;
   decision_.waits.push_back(wait);
+}
+
+// Whether it could not start beside the task that spans zones, even if all other nodes were free.
+bool Pass::needs_nodes_of_spanning(const PendingGang& pending) const {
+  uint32_t others = pending.eligible.usable;
+  for (const uint32_t node : spanning_nodes_) {
+    const bool is_usable = pool_.state(node).use != NodeUse::out_of_service;
+    if (is_usable && pool_.is_in(pending.eligible, {.with_reserved = true}, node)) others--;
+  }
+  return others < pending.count;
 }
 
 // The latest time at which a node is free for a task of a level, as an estimate.
@@ -396,25 +469,21 @@ int64_t Pass::available_ns(uint32_t node, PriorityLevel level) const {
   return from_ns;
 }
 
-// Reserves the nodes of the zone that has enough of them first; of these the nodes that become free
-// last, so that as many free nodes as possible remain for other tasks.
+// Reserves nodes of the zone that has enough of them first, or of all zones where none has; of
+// these the nodes that become free last, so that as many free nodes as possible remain for other
+// tasks.
 void Pass::reserve(const PendingGang& pending, Reservation& first) {
-  std::vector<std::vector<std::pair<int64_t, uint32_t>>> zones;
-  const auto collect = [&](const EligibleNodes::Zone& zone, auto& into) {
+  std::vector<std::vector<std::pair<int64_t, uint32_t>>> zones;  // or one for all
+  for (const EligibleNodes::Zone& zone : pending.eligible.zones) {
+    auto& nodes = pending.needs_span && !zones.empty() ? zones.back() : zones.emplace_back();
     for (uint32_t leaf = zone.begin; leaf < zone.end; leaf++) {
       const EligibleNodes::Leaf& one = pending.eligible.leaves[leaf];
       for (uint32_t at = one.begin; at < one.end; at++) {
         const uint32_t node = pending.eligible.nodes[at];
         const int64_t from_ns = available_ns(node, pending.level);
-        if (pool_.state(node).use != NodeUse::out_of_service) into.emplace_back(from_ns, node);
+        if (pool_.state(node).use != NodeUse::out_of_service) nodes.emplace_back(from_ns, node);
       }
     }
-  };
-  for (const EligibleNodes::Zone& zone : pending.eligible.zones)
-    collect(zone, zones.emplace_back());
-  if (pending.may_span) {
-    auto& all = zones.emplace_back();
-    for (const EligibleNodes::Zone& zone : pending.eligible.zones) collect(zone, all);
   }
   const std::vector<std::pair<int64_t, uint32_t>>* best = nullptr;
   for (auto& zone : zones) {

@@ -9,9 +9,11 @@
 // tasks may use these nodes meanwhile only if they end before that time, or if they are of a lower
 // level and can be preempted at once (EASY backfill, Lifka 1995, with the reservation on nodes).
 //
-// Placement: on as few leaves as possible, within one zone. At most one task at a time spans zones;
-// its nodes are ordered so that only one pair of neighbours communicates across zones (Fire-Flyer
-// paper, III-B).
+// Placement: on as few leaves as possible, within one zone. Only a task that is wider than any zone
+// spans zones, and at most one at a time; its nodes are ordered so that only one pair of neighbours
+// communicates across zones (Fire-Flyer paper, III-B). Such a task waits in its turn like any
+// other: it preempts a task of a lower level that spans zones, and its reservation also keeps later
+// tasks from spanning them.
 //
 // Victims are compared by, in this order: lower level; fewer node-seconds lost since the last save;
 // fewer gangs; fewer nodes freed in excess; later start. With up to kExactMax candidates the best
@@ -19,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -43,7 +46,7 @@ enum class WaitReason : uint8_t {
   unsatisfiable,      // the cluster has fewer such nodes
   nodes_unavailable,  // too few of them report and are in service
   releasing,          // preempted tasks are freeing its nodes
-  zone_span,          // it needs two zones, and another task spans zones
+  zone_span,          // it needs two zones, and another task spans zones or is to span them
   resources,          // it is the first of its partition, and nodes are in use
   priority,           // it must not delay the first task of its partition
 };
@@ -52,9 +55,10 @@ std::string_view wait_reason_name(WaitReason reason);
 struct TaskWait {
   uint32_t task = 0;
   WaitReason reason = WaitReason::priority;
-  uint32_t other = kNoIndex;     // the task it waits behind, or that spans zones
-  int64_t expected_ns = kNever;  // estimate of the latest start
-  uint32_t missing = 0;          // nodes: over quota, not existing, or in use
+  uint32_t other = kNoIndex;           // the task it waits behind, or that spans zones
+  int64_t expected_ns = kNever;        // estimate of the latest start
+  uint32_t missing = 0;                // nodes: over quota, not existing, or in use
+  std::optional<uint32_t> quota = {};  // the exhausted quota, in nodes; of several the largest
 };
 
 struct SchedulingDecision {

@@ -248,6 +248,7 @@ Result<void> LocalAttempt::write_launch(const wire::Order& order, uint32_t local
                     .local_rank = local,
                     .first_address = order.first_address(),
                     .port = order.port(),
+                    .zone = context_.zone,
                     .task_dir = task_dir(),
                     .key_file = std::move(key),
                     .login = record_.login};

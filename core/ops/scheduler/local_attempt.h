@@ -42,6 +42,7 @@ struct NodeContext {
   std::vector<std::string> shim;  // command of the shim
   std::string cgroup, lease;      // see shim::LaunchSpec
   std::string boot;
+  std::string zone;        // of this node
   uint32_t uid = 0;        // of the agent; 0 runs tasks of all users
   uint64_t log_bytes = 0;  // limit of the logs of one attempt
   LiveRanks& live_ranks;

@@ -93,7 +93,7 @@ const EligibleNodes& NodePool::eligible(const ResourceRequest& request) {
     eligible.nodes.push_back(node);
     eligible.leaves.back().end = at + 1;
     eligible.zones.back().end = static_cast<uint32_t>(eligible.leaves.size());
-    eligible.zones.back().size++;
+    eligible.zones.back().usable += facts.usable ? 1 : 0;
     eligible.usable += facts.usable ? 1 : 0;
     positions_[node].push_back({&eligible, static_cast<uint32_t>(eligible.leaves.size() - 1)});
     const PoolNode& state = nodes_[node];

@@ -43,7 +43,7 @@ struct EligibleNodes {
   struct Zone {
     uint32_t zone = 0;
     uint32_t begin = 0, end = 0;  // leaves
-    uint32_t size = 0;            // nodes, including those out of service
+    uint32_t usable = 0;          // nodes in service
     std::array<NodeCounts, 2> counts;
   };
   uint32_t partition = 0;

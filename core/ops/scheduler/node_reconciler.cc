@@ -77,6 +77,7 @@ NodeReconciler::NodeReconciler(io::Disk& disk, Clock& clock, Options options, st
                .cgroup = options_.cgroup,
                .lease = io::join(options_.dir, "lease"),
                .boot = std::move(boot),
+               .zone = options_.zone,
                .uid = options_.uid,
                .log_bytes = options_.logs.attempt_bytes(),
                .live_ranks = live_ranks_,

@@ -33,6 +33,7 @@ class NodeReconciler {
     std::string tasks;              // parent of the $FF_TASK_DIR folders; best on a tmpfs
     std::vector<std::string> shim;  // command of the shim
     std::string cgroup;
+    std::string zone;        // of this node; FF_ZONE of its ranks
     uint32_t uid = 0;        // of this process
     LogRetention logs = {};  // of ended attempts
   };

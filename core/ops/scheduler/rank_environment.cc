@@ -35,6 +35,7 @@ Variables variables_of(const RankInfo& place) {
       {"FF_TASK_ATTEMPT", fmt::to_string(place.attempt)},
       {"FF_TASK_DIR", place.task_dir},
   };
+  if (!place.zone.empty()) own.emplace_back("FF_ZONE", place.zone);
   if (place.key_file) own.emplace_back("FF_KEY_FILE", *place.key_file);
   return own;
 }

@@ -27,6 +27,7 @@ struct RankInfo {
   uint32_t local_rank = 0;
   std::string first_address = {};  // of the first node
   uint32_t port = 0;               // MASTER_PORT
+  std::string zone = {};           // of this node; empty: none
   std::string task_dir = {};
   std::optional<std::string> key_file = {};
   std::optional<LoginAccount> login = {};  // of the user, on this node

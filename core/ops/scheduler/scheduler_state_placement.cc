@@ -102,6 +102,7 @@ void SchedulerState::run_pass(Now now) {
         next_pass_ns_ = std::min(next_pass_ns_, wait.expected_ns);
     }
     waiting.set_missing(wait.missing);
+    if (wait.quota) waiting.set_quota(*wait.quota);
     if (wait.reason == WaitReason::nodes_unavailable) {
       waiting.set_validating(validating_for(tasks_.at(tasks[wait.task]).spec()));
     }

@@ -414,8 +414,10 @@ Task<Result<wire::ListReply>> SchedulerService::list(rpc::ServerCall& call,
   const auto add = [&](const wire::Task& task) {
     wire::ListedTask& listed = *reply.add_tasks();
     *listed.mutable_task() = task;
-    // Environment variables may contain secrets.
-    if (!may_control(call.peer(), task.id())) listed.mutable_task()->mutable_spec()->clear_env();
+    // Environments may contain secrets, and are most of a list.
+    if (request.task() == 0 || !may_control(call.peer(), task.id())) {
+      listed.mutable_task()->mutable_spec()->clear_env();
+    }
     if (auto waiting = state_->waiting(task.id())) *listed.mutable_waiting() = *waiting;
   };
   if (request.task() != 0) {
@@ -431,13 +433,12 @@ Task<Result<wire::ListReply>> SchedulerService::list(rpc::ServerCall& call,
   while (next != tasks.begin()) {
     --next;
     if (phase_of(next->second) == TaskPhase::finished && !request.finished()) continue;
-    bytes += next->second.ByteSizeLong();
-    const bool is_full = reply.tasks_size() > 0 && bytes > kListBytesMax;
-    if (is_full || reply.tasks_size() == static_cast<int>(limit)) {
+    if (bytes > kListBytesMax || reply.tasks_size() == static_cast<int>(limit)) {
       reply.set_more(true);
       break;
     }
     add(next->second);
+    bytes += reply.tasks().rbegin()->ByteSizeLong();
   }
   co_return reply;
 }

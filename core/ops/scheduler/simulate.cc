@@ -12,7 +12,7 @@ namespace ff::scheduler {
 
 namespace {
 
-double quantile(std::vector<double>& values, double share) {
+double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   std::ranges::sort(values);
   return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
@@ -21,13 +21,17 @@ double quantile(std::vector<double>& values, double share) {
 class Simulation {
  public:
   Simulation(const SimulatedCluster& cluster, const Trace& trace, uint64_t seed, Clock& clock)
-      : cluster_(cluster), trace_(trace), clock_(clock), progress_(trace.tasks.size()) {
+      : cluster_(cluster),
+        trace_(trace),
+        clock_(clock),
+        zone_nodes_((cluster.nodes + cluster.zones - 1) / cluster.zones),
+        progress_(trace.tasks.size()) {
     SeededRng rng(seed);
     for (Progress& one : progress_) one.answers = rng.uniform01() < cluster.answering;
-    const uint32_t zone_nodes = (cluster.nodes + cluster.zones - 1) / cluster.zones;
+    run_.waits_s.resize(trace.tasks.size(), -1);
     for (uint32_t node = 0; node < cluster.nodes; node++) {
-      const uint32_t zone = node / zone_nodes;
-      const uint32_t leaf = zone * zone_nodes + node % zone_nodes / cluster.leaf_nodes;
+      const uint32_t zone = node / zone_nodes_;
+      const uint32_t leaf = zone * zone_nodes_ + node % zone_nodes_ / cluster.leaf_nodes;
       snapshot_.nodes.push_back({.zone = zone, .leaf = leaf});
     }
     for (uint32_t i = 0; i < trace.tasks.size(); i++) {
@@ -76,7 +80,6 @@ class Simulation {
   // The progress of a task of the trace.
   struct Progress {
     bool answers = true;
-    bool started = false;
     uint32_t attempt = 0;
     uint32_t place = kNoIndex;  // index in the snapshot
     int64_t done_ns = 0;        // completed and saved work
@@ -96,6 +99,7 @@ class Simulation {
   const SimulatedCluster& cluster_;
   const Trace& trace_;
   Clock& clock_;
+  const uint32_t zone_nodes_;
   ClusterSnapshot snapshot_;
   std::vector<uint32_t> in_place_;  // task of the trace, by index in the snapshot
   std::vector<Progress> progress_;
@@ -105,7 +109,7 @@ class Simulation {
   uint64_t working_ = 0, busied_ = 0;  // nodes that work; that save or load
   double waited_ns_ = 0, worked_ns_ = 0, overhead_ns_ = 0;
   double greedy_lost_ = 0, greedy_bound_ = 0;
-  std::vector<double> waits_s_, passes_ms_;
+  std::vector<double> passes_ms_;
   std::vector<std::pair<int64_t, uint32_t>> loading_;  // until when, nodes; a heap
   SimulationResult run_;
 };
@@ -194,8 +198,8 @@ void Simulation::begin(const TaskStart& start) {
   task.charged_level = start.level;
   task.started_ns = now_ns_;
   waiting_--;
-  if (!progress.started) waits_s_.push_back(to_seconds(now_ns_ - trace_.tasks[index].submit_ns));
-  progress.started = true;
+  double& wait_s = run_.waits_s[index];
+  if (wait_s < 0) wait_s = to_seconds(now_ns_ - trace_.tasks[index].submit_ns);
   progress.attempt++;
   progress.works_ns = now_ns_ + (progress.done_ns > 0 ? cluster_.load_ns : 0);
   task.saved_ns = progress.works_ns;
@@ -266,8 +270,16 @@ SimulationResult Simulation::outcome() {
   const double all = waited_ns_ * cluster_.nodes;
   run_.utilization = all > 0 ? worked_ns_ / all : 1;
   run_.overhead = all > 0 ? overhead_ns_ / all : 0;
-  run_.wait_s_p50 = quantile(waits_s_, 0.5);
-  run_.wait_s_p99 = quantile(waits_s_, 0.99);
+  std::vector<double> waits_s, wide_waits_s;
+  for (size_t i = 0; i < run_.waits_s.size(); i++) {
+    if (run_.waits_s[i] < 0) continue;
+    waits_s.push_back(run_.waits_s[i]);
+    if (trace_.tasks[i].nodes > zone_nodes_) wide_waits_s.push_back(run_.waits_s[i]);
+  }
+  run_.wait_s_p50 = quantile(waits_s, 0.5);
+  run_.wait_s_p99 = quantile(waits_s, 0.99);
+  run_.wide = wide_waits_s.size();
+  run_.wide_wait_s_p50 = quantile(wide_waits_s, 0.5);
   run_.pass_ms_p50 = quantile(passes_ms_, 0.5);
   run_.pass_ms_p99 = quantile(passes_ms_, 0.99);
   run_.pass_ms_max = quantile(passes_ms_, 1);

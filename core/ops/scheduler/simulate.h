@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "ops/scheduler/trace.h"
 #include "platform/base/clock.h"
@@ -28,6 +29,9 @@ struct SimulationResult {
   double utilization = 0;                 // share of all nodes that work, while any task waits
   double overhead = 0;                    // the same, for saving and loading
   double wait_s_p50 = 0, wait_s_p99 = 0;  // from submission to the first start
+  uint64_t wide = 0;                      // started tasks that need more nodes than a zone has
+  double wide_wait_s_p50 = 0;             // of these
+  std::vector<double> waits_s;            // of each task of the trace; below 0: it never started
   uint64_t finished = 0;
   uint64_t never = 0;  // tasks larger than the cluster
   uint64_t preemptions = 0;

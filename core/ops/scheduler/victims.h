@@ -33,8 +33,8 @@ struct PreemptionCost {
 };
 
 struct Victims {
-  std::vector<uint32_t> tasks;
-  PreemptionCost cost;
+  std::vector<uint32_t> tasks = {};
+  PreemptionCost cost = {};
   bool is_exact = false;
   int64_t lower_bound_ns = 0;  // every choice loses at least this
 };

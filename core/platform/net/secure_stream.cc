@@ -39,7 +39,7 @@ auth::Key proof_of(const auth::Key& key, bool of_client, const auth::Key& secret
 }
 
 Error wrong_proof() {
-  Error error = fail(Errc::refused, "the peer does not hold the key that it should");
+  Error error = fail(Errc::refused, "wrong key: the key of the peer is not one of this cluster");
   error.hint = "The key is of another cluster, or the address is: compare both.";
   return error;
 }
@@ -77,7 +77,7 @@ Task<Result<auth::Entity>> verify_entity(TlsStream& stream,
   FF_CO_TRY(auth::Entity client, auth::parse_identity(identity));
   FF_CO_TRY(const auth::Key key, keyring->key_of(client));
   if (!auth::constant_time_equal(proof, proof_of(key, true, secret))) {
-    co_return fail(Errc::refused, "it presents the identity of {}, but not its key",
+    co_return fail(Errc::refused, "wrong key: it is not the key of {} in this cluster",
                    client.full_name());
   }
   FF_CO_TRY(co_await write_all(stream, proof_of(key, false, secret)));
@@ -132,7 +132,7 @@ Task<Result<SecureStream>> accept_secure_stream(std::unique_ptr<SocketStream> so
     const TransportChoice choice = {TransportKind::key, 0, {}};
     const auto encoded = encode_choice(choice);
     (void)co_await write_all(*socket, encoded);
-    co_return fail(Errc::refused, "it has no key, and this end has one");
+    co_return fail(Errc::refused, "connection refused: the peer has no key");
   }
   FF_CO_TRY(co_await wait_for_hello(*socket));
   const bool certified = credentials.certificates != nullptr;

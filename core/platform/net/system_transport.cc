@@ -67,7 +67,7 @@ Task<Result<TransportChoice>> read_choice(Stream& stream, TransportOffer offer) 
   FF_CO_TRY(co_await read_all(stream, bytes));
   FF_CO_TRY(const TransportChoice choice, parse_choice(bytes));
   if (choice.kind == TransportKind::key) {
-    Error error = fail(Errc::refused, "the peer has a key, and this end has none");
+    Error error = fail(Errc::refused, "connection refused: no key or token was given");
     error.hint = "Give this end a key, too (--key), or a user's token (--token).";
     co_return error;
   }

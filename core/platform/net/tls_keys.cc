@@ -83,25 +83,26 @@ Error TlsStream::key_failure(int reason, const std::string& text) const {
   const std::string self = context_->keyring_->text();
   if (refusal_) return *refusal_;
   if (client_ && reason == SSL_R_BINDER_DOES_NOT_VERIFY) {
-    return fail(Errc::refused, "it presents the identity of {}, but not its key",
+    return fail(Errc::refused, "wrong key: it is not the key of {} in this cluster",
                 client_->full_name());
   }
   const bool by_alert = reason > SSL_AD_REASON_OFFSET;
   const int alert = reason - SSL_AD_REASON_OFFSET;
   if (credential_ && by_alert &&
       (alert == SSL_AD_ILLEGAL_PARAMETER || alert == SSL_AD_DECRYPT_ERROR)) {
-    Error error = fail(Errc::refused, "it does not accept the key of {} as one of {}", self,
-                       expected_.service.text());
+    Error error = fail(Errc::refused, "wrong key: {} does not accept the key of {}",
+                       expected_.service.text(), self);
     error.hint = "The key is of another cluster, or the address is: compare both.";
     return error;
   }
   if (credential_ && by_alert && alert == SSL_AD_HANDSHAKE_FAILURE) {
-    Error error = fail(Errc::refused, "it does not know the key '{}'", credential_->identity);
+    Error error =
+        fail(Errc::refused, "unknown key: the peer does not know '{}'", credential_->identity);
     error.hint = "Make a new one: ff admin key create.";
     return error;
   }
   const bool plain = reason == SSL_R_WRONG_VERSION_NUMBER;
-  Error error = plain ? fail(Errc::refused, "it has no key, and this end has one")
+  Error error = plain ? fail(Errc::refused, "connection refused: the peer has no key")
                       : fail(Errc::corrupt, "no TLS 1.3 handshake with a key: {}", text);
   error.hint = "Both ends need a key of the same cluster (--key), or both --insecure.";
   return error;

@@ -20,6 +20,12 @@ uint32_t time_left_ms(Loop& loop, int64_t deadline_ns) {
   return static_cast<uint32_t>(std::clamp<int64_t>(left, 1, UINT32_MAX));
 }
 
+// An error about what was asked for, such as "there is no task 99", needs no name of a call.
+bool is_answer(Errc code) {
+  return code == Errc::usage || code == Errc::refused || code == Errc::not_found ||
+         code == Errc::exists;
+}
+
 }  // namespace
 
 void ClientCallMetrics::record(const CallSpec& spec, const Result<std::string>& result) {
@@ -131,7 +137,9 @@ Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
   if (!answered && loop().now_ns() >= spec.deadline_ns) waited = deadline_error(spec);
   if (!answered) pending.reply = std::move(waited).error();
   Result<std::string> result = std::move(*pending.reply);
-  if (answered && !result) result = with_call_name(spec, std::move(result).error());
+  if (answered && !result && !is_answer(result.error().code)) {
+    result = with_call_name(spec, std::move(result).error());
+  }
   co_return count_result(spec, std::move(result));
 }
 

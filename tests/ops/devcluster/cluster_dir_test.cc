@@ -191,16 +191,16 @@ TEST_F(ClusterDirTest, PortsAreChosenOnceAndAnewWhenTheyAreTaken) {
   ClusterConfig config;
   config.storage.resize(3);
   EXPECT_TRUE(choose_ports(config, false, rng_).value().empty());
-  EXPECT_EQ(config.scheduler + config.agent, "");
+  EXPECT_EQ(config.scheduler + config.agent + config.page, "");
   EXPECT_TRUE(choose_ports(config, true, rng_).value().empty());
   std::set<uint16_t> ports = {net::parse_address(config.meta).value().port};
   for (const std::string& address : config.storage) {
     ports.insert(net::parse_address(address).value().port);
   }
-  for (const std::string& address : {config.scheduler, config.agent}) {
+  for (const std::string& address : {config.scheduler, config.agent, config.page}) {
     ports.insert(net::parse_address(address).value().port);
   }
-  EXPECT_EQ(ports.size(), 6u);
+  EXPECT_EQ(ports.size(), 7u);
   EXPECT_LT(*ports.rbegin(), 32768);
 
   const Fd other(::socket(AF_INET, SOCK_STREAM, 0));

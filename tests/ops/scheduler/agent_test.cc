@@ -46,6 +46,7 @@ class NodeReconcilerTest : public testing::Test {
             .tasks = dir_ / "tasks",
             .shim = {"/no/such/program"},
             .cgroup = "",
+            .zone = "east",
             .uid = ::geteuid(),
             .logs = limits_};
   }

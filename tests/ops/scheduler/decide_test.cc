@@ -112,6 +112,66 @@ TEST(Decide, OneTaskSpansZonesAndOnePairTalksAcross) {
   EXPECT_EQ(wait_of(decision, other)->other, one);
 }
 
+TEST(Decide, ATaskThatFitsAZoneWaitsForOne) {
+  ClusterSnapshot snapshot = cluster(8, 2);
+  add_running(snapshot, {.level = 3}, {0, 1, 4, 5}, kSecond);  // of an older scheduler
+  const uint32_t narrow = add(snapshot, {.request = {.nodes = 3}});
+  const SchedulingDecision decision = decide(snapshot, kNow);
+  EXPECT_EQ(wait_reason_of(decision, narrow), WaitReason::resources);
+  EXPECT_EQ(wait_of(decision, narrow)->missing, 0u);
+}
+
+// 60 of the 64 nodes are free, but the task that spans zones is in the way.
+TEST(Decide, ATaskThatSpansZonesIsPreemptedForAHigherOne) {
+  ClusterSnapshot snapshot = cluster(64, 2);
+  const uint32_t low = add_running(snapshot, {.level = 1}, {30, 31, 32, 33}, kSecond);
+  const uint32_t urgent = add(snapshot, {.request = {.nodes = 40}, .level = 5});
+  SchedulingDecision decision = decide(snapshot, kNow);
+  EXPECT_TRUE(decision.starts.empty());
+  ASSERT_EQ(decision.preemptions.size(), 1u);
+  EXPECT_EQ(decision.preemptions[0].task, low);
+  EXPECT_EQ(wait_reason_of(decision, urgent), WaitReason::releasing);
+  snapshot.tasks[low].phase = GangPhase::stopping;
+  decision = decide(snapshot, kNow);
+  EXPECT_TRUE(decision.starts.empty());
+  EXPECT_EQ(wait_reason_of(decision, urgent), WaitReason::releasing);
+  for (const uint32_t node : snapshot.tasks[low].nodes) snapshot.nodes[node].task = kNoIndex;
+  snapshot.tasks.erase(snapshot.tasks.begin() + low);
+  EXPECT_EQ(decide(snapshot, kNow).starts.size(), 1u);
+}
+
+TEST(Decide, TheFirstThatNeedsTwoZonesHasAReservation) {
+  ClusterSnapshot snapshot = cluster(8, 2);
+  const uint32_t runs = add_running(snapshot, {.level = 3}, {0, 1, 2, 3, 4}, kSecond);
+  const uint32_t wide = add(snapshot, {.request = {.nodes = 6}, .level = 3});
+  const uint32_t later_wide = add(snapshot, {.request = {.nodes = 5}, .level = 3});
+  const uint32_t narrow = add(snapshot, {.request = {.nodes = 1}, .level = 3});
+  const uint32_t lower = add(snapshot, {.request = {.nodes = 1}, .level = 2});
+  const SchedulingDecision decision = decide(snapshot, kNow);
+  EXPECT_EQ(wait_reason_of(decision, wide), WaitReason::zone_span);
+  EXPECT_EQ(wait_of(decision, wide)->other, runs);
+  EXPECT_EQ(wait_reason_of(decision, later_wide), WaitReason::zone_span);
+  EXPECT_EQ(wait_reason_of(decision, narrow), WaitReason::priority);
+  EXPECT_EQ(wait_of(decision, narrow)->other, wide);
+  EXPECT_NE(start_of(decision, lower), nullptr);  // it can be preempted at once
+}
+
+// In another partition only the zones are taken: its nodes are not kept free in vain.
+TEST(Decide, WhatWaitsForTheZonesOnlyReservesNoNodes) {
+  ClusterSnapshot snapshot = cluster(16, 2);
+  for (const uint32_t node : {4, 5, 6, 7, 12, 13, 14, 15}) snapshot.nodes[node].partition = 1;
+  const uint32_t runs =
+      add_running(snapshot, {.level = 3, .limit_ns = 100 * kSecond}, {0, 1, 8, 9, 10}, kSecond);
+  const ResourceRequest six{.nodes = 6, .partition = 1};
+  const uint32_t wide = add(snapshot, {.request = six, .level = 3});
+  const uint32_t narrow = add(snapshot, {.request = {.nodes = 4, .partition = 1}, .level = 3});
+  const SchedulingDecision decision = decide(snapshot, kNow);
+  EXPECT_EQ(wait_reason_of(decision, wide), WaitReason::zone_span);
+  EXPECT_EQ(wait_of(decision, wide)->other, runs);
+  EXPECT_EQ(wait_of(decision, wide)->expected_ns, kNow + 99 * kSecond + snapshot.stop_ns);
+  EXPECT_NE(start_of(decision, narrow), nullptr);
+}
+
 TEST(Decide, TheLowestLevelIsInterruptedAndThenWhoLosesLeast) {
   ClusterSnapshot snapshot = cluster(4);
   add_running(snapshot, {.level = 2}, {0}, 10 * kSecond);
@@ -198,6 +258,7 @@ TEST(Decide, QuotasOfAUser) {
   EXPECT_NE(start_of(decision, two), nullptr);
   EXPECT_EQ(wait_reason_of(decision, over), WaitReason::quota);
   EXPECT_EQ(wait_of(decision, over)->missing, 1u);
+  EXPECT_EQ(wait_of(decision, over)->quota, 2u);
   EXPECT_NE(start_of(decision, free), nullptr);
 }
 

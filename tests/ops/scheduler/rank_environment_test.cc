@@ -9,9 +9,11 @@ namespace ff::scheduler {
 namespace {
 
 std::map<std::string, std::string> environment_of(const std::vector<std::string>& submitted,
-                                                  std::optional<LoginAccount> login) {
+                                                  std::optional<LoginAccount> login,
+                                                  const std::string& zone = "") {
   RankInfo place{.scheduler = "s", .task = 7, .attempt = 2, .nodes = 2, .node_rank = 1};
   place.login = std::move(login);
+  place.zone = zone;
   std::map<std::string, std::string> all;
   for (const std::string& pair : rank_environment(submitted, place)) {
     const size_t equals = pair.find('=');
@@ -47,6 +49,12 @@ TEST(RankEnvironment, AnUnknownUserHasAPath) {
   EXPECT_EQ(env.at("PATH"), "/usr/local/bin:/usr/bin:/bin");
   EXPECT_FALSE(env.contains("HOME"));
   EXPECT_FALSE(env.contains("USER"));
+}
+
+// Collective operations and `ff schedule` speak of the same zones.
+TEST(RankEnvironment, TheNodeSetsItsZone) {
+  EXPECT_EQ(environment_of({"FF_ZONE=elsewhere"}, kAccount, "east").at("FF_ZONE"), "east");
+  EXPECT_FALSE(environment_of({}, kAccount).contains("FF_ZONE"));
 }
 
 TEST(RankEnvironment, SecretsOfTheSubmitterAndWrongPlacesAreLeftOut) {

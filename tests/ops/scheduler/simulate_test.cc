@@ -1,6 +1,7 @@
 // Traces and simulation: parsing, and that no task is lost or run twice.
 #include "ops/scheduler/simulate.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "platform/base/clock.h"
@@ -107,6 +108,54 @@ TEST(Simulate, AllFinishWhateverTheTrace) {
     const auto outcome = run({.nodes = 64, .zones = 2, .leaf_nodes = 8, .answering = 0.5}, trace);
     EXPECT_EQ(outcome.finished, 300u);
     EXPECT_LE(outcome.utilization + outcome.overhead, 1 + 1e-9);
+  }
+}
+
+// Narrow tasks of all levels keep 64 nodes busy; every few hours comes one that needs most of them.
+Trace mixed_trace(uint64_t seed, bool with_limits) {
+  SeededRng rng(seed);
+  Trace trace;
+  for (int64_t at_s = 0; at_s < 14 * 86'400; at_s += static_cast<int64_t>(rng.below(500))) {
+    const bool is_wide = rng.below(80) == 0;
+    TraceTask task{.submit_ns = at_s * kSecond};
+    task.nodes = static_cast<uint32_t>(is_wide ? 40 + rng.below(25) : 1 + rng.below(8));
+    task.run_ns = static_cast<int64_t>(600 + rng.below(is_wide ? 1200 : 3600)) * kSecond;
+    if (with_limits) task.limit_ns = task.run_ns * 5 / 4;
+    task.level = rng.below(4) == 0 ? 5 : 3;
+    trace.tasks.push_back(task);
+  }
+  return trace;
+}
+
+double median_wait(const Trace& trace, const SimulationResult& outcome, bool is_wide,
+                   PriorityLevel level) {
+  std::vector<double> waits;
+  for (size_t i = 0; i < trace.tasks.size(); i++) {
+    if ((trace.tasks[i].nodes > 32) == is_wide && trace.tasks[i].level == level) {
+      waits.push_back(outcome.waits_s[i]);
+    }
+  }
+  std::ranges::sort(waits);
+  return waits.at(waits.size() / 2);
+}
+
+// A task that is wider than a zone waits as it would in a cluster of one zone.
+TEST(Simulate, NoTaskWaitsForBeingWiderThanAZone) {
+  for (const bool with_limits : {false, true}) {
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+      SCOPED_TRACE(fmt::format("seed {}, {} limits", seed, with_limits ? "with" : "without"));
+      const Trace trace = mixed_trace(seed, with_limits);
+      const auto one_zone = run({.nodes = 64, .zones = 1, .leaf_nodes = 8}, trace);
+      const auto two_zones = run({.nodes = 64, .zones = 2, .leaf_nodes = 8}, trace);
+      EXPECT_EQ(two_zones.finished, trace.tasks.size());
+      EXPECT_EQ(one_zone.wide, 0u);
+      EXPECT_GT(two_zones.wide, 20u);
+      for (const PriorityLevel level : {3, 5}) {
+        const double there = median_wait(trace, one_zone, true, level);
+        const double here = median_wait(trace, two_zones, true, level);
+        EXPECT_LE(here, 2 * there + 60) << "level " << int{level};
+      }
+    }
   }
 }
 

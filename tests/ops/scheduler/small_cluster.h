@@ -105,7 +105,7 @@ struct Expected {
 
 inline Expected expected_of(const ClusterSnapshot& snapshot, const Gang& gang,
                             PriorityLevel level) {
-  std::vector<std::vector<uint32_t>> scopes;  // nodes of each zone, then all
+  std::vector<std::vector<uint32_t>> scopes;  // nodes of each zone; or of all
   std::set<uint32_t> zones;
   for (const SnapshotNode& node : snapshot.nodes) zones.insert(node.zone);
   for (const uint32_t zone : zones) {
@@ -116,13 +116,22 @@ inline Expected expected_of(const ClusterSnapshot& snapshot, const Gang& gang,
       }
     }
   }
-  const bool taken = std::ranges::any_of(
-      snapshot.tasks, [&](const Gang& one) { return spans_zones(snapshot, one.nodes); });
-  const size_t single = scopes.size();
-  if (!taken) {
-    auto& all = scopes.emplace_back();
-    for (size_t i = 0; i < single; i++) all.insert(all.end(), scopes[i].begin(), scopes[i].end());
+  // Only a gang that is wider than each zone spans zones, and one at a time.
+  const bool is_wide = std::ranges::none_of(
+      scopes, [&](const auto& scope) { return scope.size() >= gang.request.nodes; });
+  uint32_t spanning = kNoIndex;
+  for (uint32_t i = 0; is_wide && i < snapshot.tasks.size(); i++) {
+    if (spans_zones(snapshot, snapshot.tasks[i].nodes)) spanning = i;
   }
+  if (is_wide) {
+    for (size_t i = 1; i < scopes.size(); i++) {
+      scopes[0].insert(scopes[0].end(), scopes[i].begin(), scopes[i].end());
+    }
+    scopes.resize(1);
+  }
+  const bool must_stop =
+      spanning != kNoIndex && snapshot.tasks[spanning].phase == GangPhase::running;
+  if (must_stop && !is_preemptible(snapshot.tasks[spanning], level)) return {};
   const auto count = [&](const std::vector<uint32_t>& scope, auto fits) {
     uint32_t total = 0;
     for (const uint32_t node : scope) {
@@ -134,43 +143,56 @@ inline Expected expected_of(const ClusterSnapshot& snapshot, const Gang& gang,
   const auto free = [](const Gang* one) { return one == nullptr; };
   const auto soon = [](const Gang* one) { return !one || one->phase == GangPhase::stopping; };
   Expected expected;
-  for (size_t pass = 0; pass < 2; pass++) {
-    const size_t begin = pass == 0 ? 0 : single, end = pass == 0 ? single : scopes.size();
-    for (size_t i = begin; i < end; i++) {
-      if (count(scopes[i], free) >= gang.request.nodes) expected.starts = true;
-    }
-    if (expected.starts) return expected;
-    for (size_t i = begin; i < end; i++) {
-      if (count(scopes[i], soon) >= gang.request.nodes) expected.waits_for_stopping = true;
-    }
-    if (expected.waits_for_stopping) return expected;
+  for (const auto& scope : scopes) {
+    if (spanning == kNoIndex && count(scope, free) >= gang.request.nodes) expected.starts = true;
+    if (!must_stop && count(scope, soon) >= gang.request.nodes) expected.waits_for_stopping = true;
   }
+  if (expected.starts || expected.waits_for_stopping) return expected;
   std::vector<uint32_t> candidates;
   for (uint32_t i = 0; i < snapshot.tasks.size(); i++) {
     if (is_preemptible(snapshot.tasks[i], level)) candidates.push_back(i);
   }
-  for (size_t i = 0; i < scopes.size(); i++) {
-    if (i == single && expected.cost) break;  // across zones only where no zone has enough
-    for (uint32_t mask = 1; mask < 1u << candidates.size(); mask++) {
-      PreemptionCost cost;
-      std::set<uint32_t> stop;
-      for (size_t at = 0; at < candidates.size(); at++) {
-        if ((mask >> at & 1) == 0) continue;
-        const Gang& one = snapshot.tasks[candidates[at]];
-        stop.insert(candidates[at]);
-        cost.level = std::max(cost.level, one.charged_level);
-        cost.lost_ns += static_cast<int64_t>(one.nodes.size()) * (kNow - one.saved_ns);
-        cost.gangs++;
-        cost.nodes += static_cast<uint32_t>(one.nodes.size());
-        cost.ran_ns += kNow - one.started_ns;
+  const auto candidate = [&](uint32_t index) {
+    const Gang& one = snapshot.tasks[index];
+    const auto nodes = static_cast<uint32_t>(one.nodes.size());
+    return PreemptionCandidate{.task = index,
+                               .level = one.charged_level,
+                               .nodes = nodes,
+                               .lost_ns = nodes * (kNow - one.saved_ns),
+                               .ran_ns = kNow - one.started_ns};
+  };
+  struct Choice {
+    PreemptionCost cost;
+    std::set<uint32_t> tasks;
+  };
+  // The cheapest set of tasks to stop in any scope, besides those that stop in any case.
+  const auto best_choice = [&](const std::set<uint32_t>& stopping) {
+    std::optional<Choice> best;
+    for (const auto& scope : scopes) {
+      for (uint32_t mask = 0; mask < 1u << candidates.size(); mask++) {
+        Choice choice;
+        for (size_t at = 0; at < candidates.size(); at++) {
+          if ((mask >> at & 1) == 0) continue;
+          choice.tasks.insert(candidates[at]);
+          choice.cost.add(candidate(candidates[at]));
+        }
+        uint32_t there = count(scope, soon);
+        for (const uint32_t node : scope) {
+          const uint32_t task = snapshot.nodes[node].task;
+          there += choice.tasks.contains(task) || stopping.contains(task) ? 1 : 0;
+        }
+        if (there < gang.request.nodes) continue;
+        if (!best || choice.cost < best->cost) best = choice;
       }
-      uint32_t there = count(scopes[i], soon);
-      for (const uint32_t node : scopes[i])
-        there += stop.contains(snapshot.nodes[node].task) ? 1 : 0;
-      if (there < gang.request.nodes) continue;
-      if (!expected.cost || cost < *expected.cost) expected.cost = cost;
     }
+    return best;
+  };
+  auto best = best_choice({});
+  if (best && must_stop && !best->tasks.contains(spanning)) {
+    best = best_choice({spanning});
+    best->cost.add(candidate(spanning));
   }
+  if (best) expected.cost = best->cost;
   return expected;
 }
 

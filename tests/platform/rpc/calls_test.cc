@@ -61,7 +61,7 @@ TEST(CallsTest, RepliesComeInAnyOrder) {
   for (const auto& reply : replies) EXPECT_TRUE((*reply).ok());
 }
 
-TEST(CallsTest, AnErrorKeepsItsCodeAndNamesTheServer) {
+TEST(CallsTest, AnAnswerAboutTheRequestComesAsItIs) {
   RpcWorld world;
   TestClient a(world, "a");
   wire::PingRequest request;
@@ -69,8 +69,7 @@ TEST(CallsTest, AnErrorKeepsItsCodeAndNamesTheServer) {
   const auto reply = a.ping(request);
   ASSERT_FALSE(reply.ok());
   EXPECT_EQ(reply.error().code, Errc::usage);
-  EXPECT_NE(reply.error().message.find("probe.ping on server at s:7000"), std::string::npos)
-      << reply.error().message;
+  EXPECT_EQ(reply.error().message.find("probe.ping"), std::string::npos) << reply.error().message;
 }
 
 TEST(CallsTest, AnUnknownMethodHarmsNothing) {
