@@ -309,6 +309,8 @@ def refused(ff, numpy, torch):
     deep = {}
     for _ in range(5000):
         deep = {"d": deep}
+    hiding = collections.OrderedDict(a=1)
+    hiding.items = [1]
     extra = Options(1)
     extra.surprise = 1
     closed = memoryview(b"1")
@@ -331,7 +333,8 @@ def refused(ff, numpy, torch):
         "default": (collections.defaultdict(lambda: 1), "save dict(...)"),
         "partial": (collections.defaultdict(functools.partial(int)), "save dict(...)"),
         "other factory": (collections.defaultdict(Plain), "save dict(...)"),
-        "extra": (extra, "surprise"), "tensor key": ({eye_of(torch): 1}, "a key of type Tensor"),
+        "hiding": (hiding, "its attribute items hides"), "extra": (extra, "surprise"),
+        "tensor key": ({eye_of(torch): 1}, "a key of type Tensor"),
         "numpy key": ({numpy.int64(1): 1}, "a key of type int64"),
         "key by id": ({ById(): 1}, "a key of type ById"), "set by id": ({ById()}, "ById"),
         "objects": (numpy.array([None]), "an array of object"),
