@@ -121,6 +121,10 @@ class Flattener:
     def _ordered(self, value, path):
         if self._in_key:
             raise self._no_key(type(value), path)
+        hiding = [one for one in vars(value) if hasattr(type(value), one)]
+        if hiding:
+            raise Error(2, f"{_shown(path)}: its attribute {hiding[0]} hides that of its class, "
+                           "which a checkpoint does not restore: delete it")
         number, self._mappings = self._mappings, self._mappings + 1
         name = "counter" if type(value) is collections.Counter else "ordered"
         said = {name: self._pairs(value, path)}

@@ -329,7 +329,7 @@ def load(store=None, run="default", step=None, tensors=None, rank=None, threads=
 
     Of a checkpoint of safetensors files that came otherwise: {name: tensor}; of several files, a
     dict of these by file name. With `tensors`, a glob or a list of them: {name: tensor} of those
-    that match, as bytes where safetensors has no type for them (datetime64, structured arrays, ...).
+    that match, as bytes where safetensors has no type for them (datetime64, structured, ...).
     `rank` chooses among what several ranks have saved. Files that are not safetensors are left to
     `ff checkpoint load`.
 
