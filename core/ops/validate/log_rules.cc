@@ -2,8 +2,10 @@
 #include "ops/validate/log_rules.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
+#include "platform/base/check.h"
 #include "platform/base/text.h"
 
 namespace ff::validate {
@@ -12,6 +14,41 @@ namespace {
 
 constexpr int64_t kStartingNs = 300 * kSecond;
 constexpr int64_t kDayNs = 86'400 * kSecond;
+
+// The rules by the first three bytes of their patterns, which most lines have nowhere: logs have
+// hundreds of thousands of lines.
+class RuleIndex {
+ public:
+  RuleIndex() {
+    for (const LogRule& rule : log_rules()) {
+      for (const char* const pattern : rule.patterns) {
+        if (pattern != nullptr) bucket_of(pattern).push_back(&rule);
+      }
+    }
+  }
+  // Those that may match, in their order.
+  std::set<const LogRule*> candidates(std::string_view text) const {
+    std::set<const LogRule*> found;
+    for (; text.size() >= kBytes; text.remove_prefix(1)) {
+      const auto& bucket = buckets_[hash(text.data())];
+      found.insert(bucket.begin(), bucket.end());
+    }
+    return found;
+  }
+
+ private:
+  static constexpr size_t kBytes = 3;
+  static constexpr size_t kBuckets = 4096;
+  static size_t hash(const char* bytes) {
+    const auto at = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(bytes[i])); };
+    return (at(0) * 961 + at(1) * 31 + at(2)) % kBuckets;
+  }
+  std::vector<const LogRule*>& bucket_of(std::string_view pattern) {
+    FF_CHECK(std::min(pattern.find('*'), pattern.size()) >= kBytes);
+    return buckets_[hash(pattern.data())];
+  }
+  std::array<std::vector<const LogRule*>, kBuckets> buckets_;
+};
 
 bool matches_rule(std::string_view text, const LogRule& rule) {
   return std::ranges::any_of(rule.patterns, [&](const char* const pattern) {
@@ -42,10 +79,11 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
 }
 
 const LogRule* find_rule(std::string_view text) {
-  const auto rules = log_rules();
-  const auto found =
-      std::ranges::find_if(rules, [&](const LogRule& rule) { return matches_rule(text, rule); });
-  return found == rules.end() || found->verdict == Verdict::skipped ? nullptr : &*found;
+  static const RuleIndex index;
+  for (const LogRule* const rule : index.candidates(text)) {
+    if (matches_rule(text, *rule)) return rule->verdict == Verdict::skipped ? nullptr : rule;
+  }
+  return nullptr;
 }
 
 void LogAnalyzer::RuleMatch::add(std::string_view text) {
