@@ -21,7 +21,7 @@ h1 { font-size: 1.5rem; margin-bottom: .2rem } h2 { font-size: 1.1rem; margin-to
 p.about { color: var(--dim); margin-top: 0 }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; }
-th { font-weight: 600; color: var(--dim) }
+th { font-weight: 600; color: var(--dim); white-space: nowrap }
 tr + tr td, thead + tbody tr:first-child td { border-top: 1px solid var(--line) }
 td.number { text-align: right; font-variant-numeric: tabular-nums }
 .next { color: var(--dim) }
