@@ -199,9 +199,14 @@ bool Output::broken_pipe() {
 
 std::unique_ptr<ProgressBar> Output::progress(std::string label, const Progress& counters,
                                               StopToken& stop) {
-  const bool draw = stderr_terminal_ && !mode_.quiet && !mode_.json;
   BarLine& line = *this;
-  return std::make_unique<ProgressBar>(line, stop.clock(), std::move(label), counters, draw);
+  return std::make_unique<ProgressBar>(line, stop.clock(), std::move(label), counters, draws());
+}
+
+void Output::status(std::string_view text) {
+  if (!draws()) return;
+  if (text.empty()) return erase_bar();
+  draw_bar(fit_terminal(printable(text)));
 }
 
 void Output::draw_bar(const std::string& bar) {

@@ -124,6 +124,10 @@ class Output final : private BarLine {
   std::unique_ptr<ProgressBar> progress(std::string label, const Progress& counters,
                                         StopToken& stop);
 
+  // A line on stderr that the next one replaces and other output erases; "" erases it. Draws as
+  // progress() does, without a thread.
+  void status(std::string_view text);
+
   const Mode& mode() const { return mode_; }
   bool stdout_is_terminal() const { return stdout_terminal_; }
 
@@ -150,6 +154,7 @@ class Output final : private BarLine {
   void print_error(const Error& error);
   int exit_of(const Error* error) const;
   std::string envelope_locked(std::string_view data, const Error* error);
+  bool draws() const { return stderr_terminal_ && !mode_.quiet && !mode_.json; }
   void draw_bar(const std::string& bar) override;
   void erase_bar() override;
   void erase_bar_locked();

@@ -36,6 +36,16 @@ std::string cells(uint64_t done, uint64_t total) {
 
 }  // namespace
 
+std::string fit_terminal(std::string line) {
+  // The last column stays free: some terminals wrap on it. Cutting inside UTF-8 leaves no half.
+  size_t end = std::min<size_t>(line.size(), terminal_columns() - 1);
+  while (end > 0 && end < line.size() && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) {
+    --end;
+  }
+  line.resize(end);
+  return line;
+}
+
 ProgressBar::ProgressBar(BarLine& line, Clock& clock, std::string label, const Progress& counters,
                          bool draw)
     : line_of_terminal_(line),
@@ -68,12 +78,12 @@ void ProgressBar::run() {
   while (!wake_.wait_for(lock, kFrame, [this] { return finished_; })) {
     const std::string words = words_;
     lock.unlock();
-    line_of_terminal_.draw_bar(render(words, terminal_columns()));
+    line_of_terminal_.draw_bar(render(words));
     lock.lock();
   }
 }
 
-std::string ProgressBar::render(const std::string& words, uint64_t columns) {
+std::string ProgressBar::render(const std::string& words) {
   const int64_t now = clock_.steady_ns();
   const uint64_t bytes = counters_.done, total = counters_.total;
   const double seconds = to_seconds(now - last_ns_);
@@ -101,12 +111,7 @@ std::string ProgressBar::render(const std::string& words, uint64_t columns) {
     }
   }
   if (!words.empty()) line += "  " + printable(words);
-  // The last column stays free: some terminals wrap on it. Cutting inside UTF-8 leaves no half.
-  size_t end = std::min<size_t>(line.size(), columns - 1);
-  while (end > 0 && end < line.size() && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) {
-    --end;
-  }
-  return line.substr(0, end);
+  return fit_terminal(std::move(line));
 }
 
 }  // namespace ff::cmd

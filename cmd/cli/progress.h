@@ -24,6 +24,9 @@ class BarLine {
   ~BarLine() = default;
 };
 
+// Cut to the width of the terminal on stderr, so that it stays one line.
+std::string fit_terminal(std::string line);
+
 class ProgressBar {
  public:
   ProgressBar(BarLine& line, Clock& clock, std::string label, const Progress& counters, bool draw);
@@ -36,7 +39,7 @@ class ProgressBar {
 
  private:
   void run();
-  std::string render(const std::string& words, uint64_t columns);
+  std::string render(const std::string& words);
 
   BarLine& line_of_terminal_;
   Clock& clock_;

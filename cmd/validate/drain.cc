@@ -64,7 +64,8 @@ void declare_validate_drain(Command& run, DrainOptions& options) {
 
 Result<void> check_drain(const DrainOptions& options, bool recorded) {
   if (recorded && !options.node) {
-    return Error{Errc::usage, "--root may show another machine: --drain also needs --node",
+    return Error{Errc::usage,
+                 "--root and --log may show another machine: --drain also needs --node",
                  "Give the name that 'ff schedule nodes' shows."};
   }
   if (auto address = net::parse_address(options.schedule.scheduler); !address) {

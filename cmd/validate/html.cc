@@ -16,19 +16,21 @@ using validate::Verdict;
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark; --line: #8884; --dim: #777; --accent: #36c; }
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem;
-  padding: 0 1rem }
+  padding: 0 1rem; overflow-wrap: anywhere }
 h1 { font-size: 1.5rem; margin-bottom: .2rem } h2 { font-size: 1.1rem; margin-top: 2.2rem }
 p.about { color: var(--dim); margin-top: 0 }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; }
-th { font-weight: 600; color: var(--dim) }
+th { font-weight: 600; color: var(--dim); white-space: nowrap }
 tr + tr td, thead + tbody tr:first-child td { border-top: 1px solid var(--line) }
 td.number { text-align: right; font-variant-numeric: tabular-nums }
 .next { color: var(--dim) }
+.findings td:nth-child(2) { white-space: nowrap }
 .pass { color: #2a8a3e } .skipped { color: var(--dim) } .could-not-run { color: #a57c00 }
 .degraded { color: #c96a00 } .fail { color: #c8102e }
 .verdict { font-weight: 600; white-space: nowrap }
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(22rem, 1fr)); gap: 1rem }
+.plots { display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)) }
 figure { margin: 0; padding: .8rem 1rem; border: 1px solid var(--line); border-radius: .5rem }
 figcaption { display: flex; justify-content: space-between; gap: 1rem }
 figcaption small { color: var(--dim); display: block }
@@ -38,6 +40,15 @@ svg .trend { fill: none; stroke: var(--accent); stroke-width: 1.5 }
 svg .median { stroke: var(--dim); stroke-dasharray: 3 3 }
 svg circle.pass { fill: var(--accent) } svg circle.degraded { fill: #c96a00 }
 svg circle.fail { fill: #c8102e } svg circle.could-not-run { fill: #a57c00 }
+@media (max-width: 50rem) {
+  body { margin-top: 1rem }
+  .findings thead { display: none }
+  .findings tr { display: block; padding: .6rem 0; border-top: 1px solid var(--line) }
+  .findings td { display: block; padding: 0; border: 0 !important }
+  .findings td:empty { display: none }
+  .findings td[title]::before { content: attr(title) ": "; color: var(--dim) }
+  th, td { padding-right: .5rem }
+}
 )";
 
 std::string escape_html(std::string_view text) {
@@ -147,9 +158,11 @@ std::string finding_row(const Finding& finding) {
   if (!expected.empty() && !finding.source.empty()) {
     expected += fmt::format(" <span class=\"next\">({})</span>", escape_html(finding.source));
   }
-  return fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                     verdict_word(finding.verdict), escape_html(finding.name),
-                     escape_html(finding.part), found, expected);
+  // On a narrow screen the cells are below each other, and the titles name them.
+  return fmt::format(
+      "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td title=\"expected\">{}</td></tr>\n",
+      verdict_word(finding.verdict), escape_html(finding.name), escape_html(finding.part), found,
+      expected);
 }
 
 std::string findings_table(std::vector<Finding> findings, bool well) {
@@ -160,11 +173,12 @@ std::string findings_table(std::vector<Finding> findings, bool well) {
   std::string rows;
   for (const Finding& finding : findings) rows += finding_row(finding);
   const std::string table = fmt::format(
-      "<table><thead><tr><th>Verdict</th><th>Check</th><th>Part</th><th>Found</th>"
+      "<table "
+      "class=\"findings\"><thead><tr><th>Verdict</th><th>Check</th><th>Part</th><th>Found</th>"
       "<th>Expected</th></tr></thead><tbody>\n{}</tbody></table>\n",
       rows);
   if (!well) return table;
-  return fmt::format("<details><summary>{} findings are well</summary>{}</details>\n",
+  return fmt::format("<details><summary>{} findings passed or were skipped</summary>{}</details>\n",
                      findings.size(), table);
 }
 

@@ -75,6 +75,14 @@ Result<void> adopt(Session& session, const AdoptOptions& options) {
     session.out.warn("could not examine {}: {}. Run it as root.",
                      part.substr(validate::kUnreadablePrefix.size()), reason);
   }
+  std::vector<std::string> unused;
+  for (const auto& [part, what] : now) {
+    if (what == validate::kNotInUse) unused.push_back(part);
+  }
+  if (!unused.empty()) {
+    session.out.warn("these ports have no link, and ff skips them while they have none: {}",
+                     fmt::join(unused, ", "));
+  }
   session.out.data(
       {{"adopted", !options.dry_run}, {"parts", std::move(parts)}, {"gone", std::move(gone)}});
   if (options.dry_run) return {};
@@ -93,57 +101,78 @@ Json xid_json(const validate::Xid& xid) {
           {"nvidia", {{"immediate", xid.immediate}, {"investigatory", xid.further}}},
           {"paper", {{"class", validate::xid_class_name(xid.of)}, {"count", xid.count}}},
           {"verdict", validate::verdict_name(validate::xid_verdict(xid))},
+          {"actor", validate::xid_actor(xid)},
           {"action", validate::xid_hint(xid)}};
+}
+
+// "RESET_GPU, then CONTACT_SUPPORT".
+std::string nvidia_actions(const validate::Xid& xid) {
+  const std::string_view immediate = xid.immediate, further = xid.further;
+  if (immediate.empty()) return further.empty() ? "no action" : std::string(further);
+  if (further.empty() || further == immediate) return std::string(immediate);
+  return fmt::format("{}, then {}", immediate, further);
 }
 
 void explain(Session& session, const validate::Xid& xid) {
   Output& out = session.out;
   const validate::Verdict verdict = validate::xid_verdict(xid);
   out.line(Color::bold, "Xid {}: {}", xid.code, xid.about);
-  out.line("  NVIDIA's catalogue  {}{}{}", xid.immediate, *xid.further != '\0' ? ", then " : "",
-           xid.further);
+  out.line("  NVIDIA's catalogue  {}", nvidia_actions(xid));
   const std::string_view action = validate::xid_class_action(xid.of);
-  out.line("  the paper           {}{}{}", validate::xid_class_name(xid.of),
-           action.empty() ? "" : ": ", action);
+  const bool by_analogy = xid.count == 0 && xid.of != validate::XidClass::none;
+  out.line("  the paper           {}{}{}{}", by_analogy ? "like " : "",
+           validate::xid_class_name(xid.of), action.empty() ? "" : ": ", action);
   if (xid.count > 0) {
     out.line("                      {} of 12,970 in a year of its cluster (Table VI)", xid.count);
   }
   out.line(color_of(verdict), "  ff                  {}", validate::verdict_name(verdict));
+  out.line("  who acts            {}", validate::xid_actor(xid));
   out.line("  what to do          {}", validate::xid_hint(xid));
 }
 
-Result<void> explain_xids(Session& session, const XidOptions& options) {
+Json list_xids(Session& session) {
   Json all = Json::array();
+  auto table = session.out.table({{"XID", Align::right},
+                                  {"WHAT"},
+                                  {"NVIDIA"},
+                                  {"PAPER"},
+                                  {"COUNT", Align::right},
+                                  {"WHO ACTS"},
+                                  {"VERDICT"}});
+  for (const validate::Xid& xid : validate::xid_table()) {
+    const validate::Verdict verdict = validate::xid_verdict(xid);
+    table.row({fmt::format("{}", xid.code),
+               xid.about,
+               xid.immediate,
+               std::string(validate::xid_class_name(xid.of)),
+               fmt::format("{}", xid.count),
+               std::string(validate::xid_actor(xid)),
+               {std::string(validate::verdict_name(verdict)), color_of(verdict)}});
+    all.push_back(xid_json(xid));
+  }
+  return all;
+}
+
+Result<void> explain_xids(Session& session, const XidOptions& options) {
+  Json all = options.codes.empty() ? list_xids(session) : Json::array();
+  std::vector<int> unknown;
   for (const int code : options.codes) {
     const validate::Xid* const xid = validate::find_xid(code);
     if (xid == nullptr) {
-      Error error = fail(Errc::not_found, "Xid {} is not in the table", code);
-      error.hint = "`ff validate xid` lists the known codes; see also the catalogue of NVIDIA.";
-      return error;
+      unknown.push_back(code);
+      continue;
     }
     explain(session, *xid);
     all.push_back(xid_json(*xid));
   }
-  if (options.codes.empty()) {
-    auto table = session.out.table({{"XID", Align::right},
-                                    {"WHAT"},
-                                    {"NVIDIA"},
-                                    {"PAPER"},
-                                    {"COUNT", Align::right},
-                                    {"VERDICT"}});
-    for (const validate::Xid& xid : validate::xid_table()) {
-      const validate::Verdict verdict = validate::xid_verdict(xid);
-      table.row({fmt::format("{}", xid.code),
-                 xid.about,
-                 xid.immediate,
-                 std::string(validate::xid_class_name(xid.of)),
-                 fmt::format("{}", xid.count),
-                 {std::string(validate::verdict_name(verdict)), color_of(verdict)}});
-      all.push_back(xid_json(xid));
-    }
-  }
-  session.out.data({{"xids", std::move(all)}});
-  return {};
+  session.out.data({{"xids", std::move(all)}, {"unknown", unknown}});
+  if (unknown.empty()) return {};
+  Error error = fail(Errc::not_found, "ff does not know Xid {}", fmt::join(unknown, ", "));
+  error.hint = fmt::format(
+      "ff knows the codes 1 to {} of NVIDIA's catalogue; see whether a newer "
+      "one has it: docs.nvidia.com/deploy/xid-errors",
+      validate::xid_table().back().code);
+  return error;
 }
 
 }  // namespace
@@ -162,8 +191,10 @@ void declare_validate_adopt(Command& validate) {
   adopting.about(
       "Records the current parts of the node: cores, memory modules, PCIe devices, ports, disks. "
       "From then on a missing part fails, a changed part is degraded, and ff skips the checks of "
-      "parts that the node never had. ff compares values with runs since then. Run it as root, "
-      "which can see all parts, and again after each change of the hardware.");
+      "parts that the node never had, unless --require names their group. ff records no fault: a "
+      "fault that the node has now, it reports in later runs as well. ff compares values with runs "
+      "since then. Run it as root, which can see all parts, and again after each change of the "
+      "hardware.");
   adopting.flag("-n,--dry-run", options.dry_run,
                 "Only show what would be recorded, and what has changed");
   adopting.example("ff validate adopt", "record the parts of this node");
@@ -174,11 +205,14 @@ void declare_validate_xid(Command& validate) {
   Command& xid = validate.sub("xid", "Explain error codes (Xid) of NVIDIA's driver");
   auto& options = xid.keep<XidOptions>();
   xid.about(
-      "Explains an Xid from the kernel log, from two sources: NVIDIA's catalogue and the classes "
-      "of the Fire-Flyer paper (Tables V and VI). If they disagree, ff uses the stricter one. "
-      "Without a code the command lists all known codes.");
+      "Explains Xids from the kernel log, from two sources: NVIDIA's catalogue for A100 to GB200, "
+      "and the classes of the Fire-Flyer paper (Tables V and VI). If they disagree, ff uses the "
+      "stricter one. 'Like' a class means that the code is not in the paper's table. The verdict "
+      "of 144 to 150 and of 154 is the worst that they can mean: in a log, the rest of the line "
+      "decides. Without a code the command lists the whole catalogue.");
   xid.argument("CODE", number(options.codes, "CODE"), "Number after 'Xid' in the log").optional();
   xid.example("ff validate xid 79", "GPU has fallen off the bus");
+  xid.example("ff validate xid 13 92 94", "several codes");
   xid.run([&options](Session& session) { return explain_xids(session, options); });
 }
 

@@ -27,10 +27,11 @@ std::string label(std::string_view text) {
   return made;
 }
 
-// Ordered from good to bad, so that alerts can use "> 1".
+// Ordered from good to bad, so that alerts can use "> 1". What was skipped has no number: it is no
+// pass.
 int number_of(Verdict verdict) {
   switch (verdict) {
-    case Verdict::skipped:
+    case Verdict::skipped: break;
     case Verdict::pass: return 0;
     case Verdict::could_not_run: return 1;
     case Verdict::degraded: return 2;
@@ -47,7 +48,9 @@ std::string textfile(const validate::ValidationReport& report) {
   constexpr std::string_view kCodes = "0 pass, 1 could not run, 2 degraded, 3 fail.";
   std::string text =
       metric_head("ff_validate_verdict", fmt::format("Verdict of this node: {}", kCodes));
-  text += fmt::format("ff_validate_verdict {}\n", number_of(report.verdict));
+  if (report.verdict != Verdict::skipped) {
+    text += fmt::format("ff_validate_verdict {}\n", number_of(report.verdict));
+  }
   text += metric_head("ff_validate_time_seconds", "When the last run began, since the epoch.");
   text += fmt::format("ff_validate_time_seconds {}\n", report.wall_ns / kSecond);
   text += metric_head("ff_validate_duration_seconds", "How long it took.");
@@ -63,10 +66,19 @@ std::string textfile(const validate::ValidationReport& report) {
   }
   text +=
       metric_head("ff_validate_check", fmt::format("Verdict of one check of one part: {}", kCodes));
+  std::string skipped;
   for (const auto& [key, finding] : worst) {
-    text += fmt::format("ff_validate_check{{check=\"{}\",part=\"{}\"}} {}\n", label(key.first),
-                        label(key.second), number_of(finding->verdict));
+    const std::string labels =
+        fmt::format("{{check=\"{}\",part=\"{}\"}}", label(key.first), label(key.second));
+    if (finding->verdict == Verdict::skipped) {
+      skipped += fmt::format("ff_validate_skipped{} 1\n", labels);
+    } else {
+      text += fmt::format("ff_validate_check{} {}\n", labels, number_of(finding->verdict));
+    }
   }
+  text += metric_head("ff_validate_skipped",
+                      "A part that the node does not have, as adopted: it was not checked.") +
+          skipped;
   text += metric_head("ff_validate_value", "What was measured, in the unit of the label.");
   for (const auto& [key, finding] : valued) {
     text += fmt::format("ff_validate_value{{check=\"{}\",part=\"{}\",unit=\"{}\"}} {}\n",

@@ -89,6 +89,7 @@ Json report_json(const validate::ValidationReport& report) {
   Json over_budget = Json::array();
   for (const validate::Check* const check : report.over_budget) over_budget.push_back(check->name);
   return {{"host", report.host},
+          {"log", report.log_file},
           {"time", format_time(report.wall_ns)},
           {"level", validate::run_level_name(report.level)},
           {"verdict", validate::verdict_name(report.verdict)},

@@ -93,10 +93,19 @@ validate::ValidationRequest request_of(const RunOptions& options, const std::str
   return request;
 }
 
+bool is_recorded_tree(const RunOptions& options) {
+  return options.root && !options.root->empty() && *options.root != "/";
+}
+
 // Publishes the run.
 Result<void> publish_report(Session& session, const RunOptions& options,
                             const validate::ValidationReport& report) {
-  if (options.textfile) FF_TRY(write_textfile(*options.textfile, report));
+  if (options.textfile && (is_recorded_tree(options) || options.log)) {
+    session.out.note("ff does not write {}/ff_validate.prom: the records may be of another machine",
+                     *options.textfile);
+  } else if (options.textfile) {
+    FF_TRY(write_textfile(*options.textfile, report));
+  }
   const bool well = report.verdict == Verdict::pass || report.verdict == Verdict::skipped;
   if (!options.notify || well) return {};
   if (auto told = post_json(*options.notify, report_json(report), kNotifyNs); !told) {
@@ -149,22 +158,63 @@ Result<std::unique_ptr<io::File>> alone(io::Disk& disk, const std::string& state
                "Wait until it has finished."};
 }
 
-Result<void> run_on_tree(Session& session, const RunOptions& options, io::Disk& disk) {
-  const validate::SystemTree tree(disk, *options.root);
+// "12 of 27 checks done, memory.pattern for 14 s of about 30 s, 3 others beside it".
+std::string progress_text(const validate::RunProgress& now, validate::RunLevel level) {
+  std::string text = fmt::format("{} of {} checks done", now.done, now.total);
+  if (now.check == nullptr) return text;
+  text += fmt::format(", {} for {:.0f} s", now.check->name, now.seconds);
+  const double usual = now.check->seconds_at(level);
+  if (usual >= 2) text += fmt::format(" of about {:.0f} s", usual);
+  if (now.beside > 0) text += fmt::format(", {} beside it", now.beside);
+  return text;
+}
+
+// Runs the checks and shows their progress. `history`: null for what was recorded elsewhere.
+Result<validate::ValidationReport> run_checks(Session& session, const validate::SystemTree& tree,
+                                              validate::History* history,
+                                              validate::ValidationRequest request) {
+  Output& out = session.out;
+  request.progress = [&out, level = request.level](const validate::RunProgress& now) {
+    out.status(progress_text(now, level));
+  };
+  auto report =
+      validate::validate(tree, session.stop.clock(), session.stop, history, request,
+                         [&out](const validate::CheckResult& outcome) {
+                           out.detail("{}: {:.1f} s", outcome.check->name, outcome.seconds);
+                         });
+  out.status("");
+  return report;
+}
+
+// A saved log and a recorded tree may be of any machine: nothing of such a run is filed as one of
+// this node, and it runs beside one.
+Result<void> run_on_records(Session& session, const RunOptions& options, io::Disk& disk) {
+  const validate::SystemTree tree(disk, is_recorded_tree(options) ? *options.root : "/");
   if (!tree.exists("/proc") && !tree.exists("/sys")) {
     return fail(Errc::not_found, "{}: contains neither proc nor sys", *options.root);
   }
-  FF_TRY(const auto report, validate::validate(tree, session.stop.clock(), session.stop, nullptr,
-                                               request_of(options, ""), [](const auto&) {}));
+  validate::ValidationRequest request = request_of(options, "");
+  if (!is_recorded_tree(options)) {
+    constexpr std::string_view kLog = "log", kLogCheck = "log.kernel";
+    for (const std::string& one : options.only) {
+      if (one == kLog || one == kLogCheck) continue;
+      return Error{
+          Errc::usage,
+          fmt::format("--log checks the saved log only, and --only {} is of this machine", one),
+          "Run it a second time without --log."};
+    }
+    request.only = {std::string(kLog)};
+  }
+  FF_TRY(const auto report, run_checks(session, tree, nullptr, std::move(request)));
   return finish(session, options, report);
 }
 
 Result<void> run_validate(Session& session, const RunOptions& options) {
   if (options.notify) FF_TRY(check_hook(*options.notify));
   io::SystemDisk disk;
-  const bool recorded = options.root && !options.root->empty() && *options.root != "/";
+  const bool recorded = is_recorded_tree(options) || options.log;
   if (options.drain.drain) FF_TRY(check_drain(options.drain, recorded));
-  if (recorded) return run_on_tree(session, options, disk);
+  if (recorded) return run_on_records(session, options, disk);
   if (options.splay_ns) {
     const int64_t delay_ns = delay_of(net::host_name(), *options.splay_ns);
     if (delay_ns > 0) session.out.note("starting in {}", format_duration(delay_ns));
@@ -173,11 +223,8 @@ Result<void> run_validate(Session& session, const RunOptions& options) {
   FF_TRY(NodeHistory node, open_node_history(session));
   FF_TRY(const auto lock, alone(disk, node.dir));
   const validate::SystemTree tree(disk, "/");
-  const auto ended = [&](const validate::CheckResult& outcome) {
-    session.out.detail("{}: {:.1f} s", outcome.check->name, outcome.seconds);
-  };
-  FF_TRY(auto report, validate::validate(tree, session.stop.clock(), session.stop, &node.history,
-                                         request_of(options, node.dir), ended));
+  FF_TRY(const auto report,
+         run_checks(session, tree, &node.history, request_of(options, node.dir)));
   if (report.not_recorded) {
     session.out.warn("ff could not record this run: {}", report.not_recorded->message);
   }
@@ -192,14 +239,16 @@ void declare_options(Command& run, RunOptions& o) {
   run.option("--only", text(o.only, "NAME"), "Run only this check or group of checks");
   run.option("--budget", duration(o.budget_ns),
              "Run only checks that fit into this time, the most productive ones first");
-  run.option("--require", text(o.require, "GROUP"),
-             "Count checks of this group that could not run as failed");
+  run.option("--require", text(o.require, "NAME"),
+             "This check, or something of this group of checks, must run: what could not run has "
+             "failed, also if the node was adopted without the part");
   run.flag("--degraded-ok", o.degraded_ok, "Exit with 0 if the node is no worse than degraded");
   run.flag("--force", o.force, "Run load tests even while a job uses the node");
   run.flag("--prolog", o.prolog,
            "For the prolog of a job scheduler: limits the time to 30 s unless --budget is given, "
            "and reports only failed checks as errors");
-  run.option("--log", file(o.log), "Read this saved kernel log instead of the log of this machine");
+  run.option("--log", file(o.log),
+             "Check only this saved kernel log, perhaps of another machine, without history");
   run.option("--scratch", dir(o.scratch),
              "Measure the disk or mount of this directory; without it the state directory")
       .config("validate.scratch")

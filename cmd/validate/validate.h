@@ -50,7 +50,7 @@ struct DrainOptions {
 };
 void declare_validate_drain(Command& run, DrainOptions& options);
 // Checks the options before the loads run. Errc::usage; Errc::refused, not_found: of its files.
-// `recorded`: a recorded tree, which may be from any machine.
+// `recorded`: a recorded tree or a saved log, which may be from any machine.
 Result<void> check_drain(const DrainOptions& options, bool recorded);
 // Prints the effect on the node, and returns it for JSON. Errors: those of the scheduler.
 Result<Json> report_to_scheduler(Session& session, const DrainOptions& options,

@@ -53,7 +53,7 @@ constexpr std::array kChecks = {
     Check{"pci.link", "speed and width of links against what both ends can do", reads, kSoon, 0.2,
           100, check_pci_link},
     Check{"pci.aer", "errors that devices have counted", reads, kSoon, 0.2, 90, check_pci_aer},
-    Check{"gpu.health", "GPUs against PCI; ECC, rows, heat, NVLink, what NVML tells", reads,
+    Check{"gpu.health", "GPUs against PCI; ECC, rows, heat, NVLink, errors of NVML", reads,
           15 * kSecond, 2, 100, check_gpu_health},
     Check{"pci.peer", "relaxed ordering, ACS and IOMMU, which slow GPUs down", reads, kSoon, 0.2,
           70, check_pci_peer},

@@ -125,15 +125,15 @@ class Gpus {
       finding.hint = "It needs glibc 2.34 or later on this machine.";
     }
     if (gpu != nullptr) {
-      finding.found += " when asked about this GPU";
+      finding.found += " when queried about this GPU";
     } else {
       finding.found += report_.ended   ? " when it was closed"
                        : report_.count ? " between two GPUs"
-                                       : " before it told of any GPU";
+                                       : " before it reported a GPU";
     }
     const uint64_t more = report_.count.value_or(0) -
                           std::min(report_.count.value_or(0), uint64_t{report_.gpus.size()});
-    if (more > 0) finding.found += fmt::format("; {} more were not asked", more);
+    if (more > 0) finding.found += fmt::format("; {} more were not queried", more);
     context_.report(std::move(finding));
   }
 
@@ -241,7 +241,7 @@ void check_gpu_health(const CheckContext& context) {
   if (!context.tree.is_machine()) {
     return context.report(
         {.name = "gpu.health",
-         .found = fmt::format("{} NVIDIA GPUs on PCI; a recorded tree tells nothing of NVML",
+         .found = fmt::format("{} NVIDIA GPUs on PCI; a recorded tree has no answers of NVML",
                               gpus.size()),
          .hint = "Run it on the machine itself."});
   }

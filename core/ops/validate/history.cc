@@ -11,6 +11,8 @@ namespace ff::validate {
 
 namespace {
 
+// Earlier versions stored runs on a saved log, perhaps of another machine, with its path in
+// `log_file`: they are left out.
 constexpr const char* kMigrations[] = {
     "CREATE TABLE run (id INTEGER PRIMARY KEY, wall_ns INTEGER NOT NULL, boot TEXT NOT NULL,"
     " log_file TEXT NOT NULL, level TEXT NOT NULL, verdict TEXT NOT NULL, seconds REAL NOT NULL) "
@@ -39,9 +41,9 @@ Result<void> History::add(const RunRecord& run, const std::vector<Finding>& find
   FF_TRY(auto transaction, database_.begin());
   FF_TRY(auto put_run,
          database_.prepare("INSERT INTO run (wall_ns, boot, log_file, level, verdict, "
-                           "seconds) VALUES (?, ?, ?, ?, ?, ?)"));
-  put_run.bind(run.wall_ns, std::string_view(run.boot), std::string_view(run.log_file),
-               run_level_name(run.level), verdict_name(run.verdict), run.seconds);
+                           "seconds) VALUES (?, ?, '', ?, ?, ?)"));
+  put_run.bind(run.wall_ns, std::string_view(run.boot), run_level_name(run.level),
+               verdict_name(run.verdict), run.seconds);
   FF_TRY(put_run.run());
   const int64_t id = database_.last_insert_id();
   FF_TRY(auto put,
@@ -62,7 +64,7 @@ Result<void> History::add(const RunRecord& run, const std::vector<Finding>& find
 
 Result<std::vector<RunRecord>> History::runs(size_t most) {
   FF_TRY(auto select, database_.prepare("SELECT id, wall_ns, boot, level, verdict, seconds "
-                                        "FROM run ORDER BY id DESC LIMIT ?"));
+                                        "FROM run WHERE log_file = '' ORDER BY id DESC LIMIT ?"));
   select.bind(static_cast<int64_t>(most));
   std::vector<RunRecord> runs;
   for (;;) {
@@ -167,7 +169,8 @@ Result<std::optional<Inventory>> History::inventory() {
   FF_TRY(auto adopted, database_.prepare("SELECT wall_ns FROM adopted"));
   FF_TRY(const bool any, adopted.step());
   if (!any) return std::optional<Inventory>();
-  FF_TRY(auto select, database_.prepare("SELECT key, value FROM inventory"));
+  // Earlier versions recorded that the clock was synchronised, which is no part.
+  FF_TRY(auto select, database_.prepare("SELECT key, value FROM inventory WHERE key <> 'clock'"));
   Inventory inventory;
   for (;;) {
     FF_TRY(const bool row, select.step());

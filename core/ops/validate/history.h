@@ -18,8 +18,7 @@ namespace ff::validate {
 struct RunRecord {
   int64_t id = 0;
   int64_t wall_ns = 0;
-  std::string boot = {};      // boot id (/proc/sys/kernel/random/boot_id)
-  std::string log_file = {};  // a saved log that was read instead of the log of the machine
+  std::string boot = {};  // boot id (/proc/sys/kernel/random/boot_id)
   RunLevel level = RunLevel::quick;
   Verdict verdict = Verdict::pass;
   double seconds = 0;

@@ -52,6 +52,8 @@ struct ClockFacts {
   double offset_seconds = 0;
 };
 ClockFacts clock_facts();
+// An unsynchronised clock is degraded on every node: also on an adopted one.
+Finding clock_finding(const ClockFacts& facts);
 
 // A process, of proc(5).
 struct ProcessFacts {

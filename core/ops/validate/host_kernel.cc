@@ -50,7 +50,7 @@ void report_oom(const CheckContext& context) {
   Finding finding{.name = "host.kernel", .part = "out of memory"};
   const auto kills = vmstat(context.tree, "oom_kill");
   if (!kills) {
-    finding.found = "/proc/vmstat tells no kills";
+    finding.found = "/proc/vmstat has no count of killed programs";
     finding.hint = kProcMounted;
     return context.report(std::move(finding));
   }
@@ -129,6 +129,20 @@ bool holds_gpu(const SystemTree& tree, uint64_t pid) {
   });
 }
 
+Finding clock_finding(const ClockFacts& facts) {
+  Finding finding{.name = "host.clock", .verdict = Verdict::pass};
+  finding.value = facts.offset_seconds;
+  finding.unit = "s";
+  finding.expected = "kept by NTP or PTP";
+  finding.source = "the kernel (adjtimex)";
+  finding.found = fmt::format("synchronised, {:+.6f} s off", facts.offset_seconds);
+  if (facts.synchronized) return finding;
+  finding.verdict = Verdict::degraded;
+  finding.found = "not synchronised";
+  finding.hint = "Start chrony or systemd-timesyncd; see 'chronyc tracking'.";
+  return finding;
+}
+
 void check_host_clock(const CheckContext& context) {
   Finding finding{.name = "host.clock"};
   if (context.fault == InjectedFault::hang) {
@@ -139,22 +153,7 @@ void check_host_clock(const CheckContext& context) {
     finding.hint = "Run it on the machine itself.";
     return context.report(std::move(finding));
   }
-  const ClockFacts facts = clock_facts();
-  finding.value = facts.offset_seconds;
-  finding.unit = "s";
-  finding.expected = "kept by NTP or PTP";
-  finding.source = "the kernel (adjtimex)";
-  finding.found = facts.synchronized
-                      ? fmt::format("synchronised, {:+.6f} s off", facts.offset_seconds)
-                      : std::string("not synchronised");
-  finding.verdict = facts.synchronized ? Verdict::pass : Verdict::degraded;
-  if (!facts.synchronized)
-    finding.hint = "Start chrony or systemd-timesyncd; see 'chronyc tracking'.";
-  if (!facts.synchronized && context.inventory && !context.inventory->contains("clock")) {
-    finding.verdict = Verdict::skipped;  // usual in a virtual machine, whose host does that
-    finding.source = "adopted";
-  }
-  context.report(std::move(finding));
+  context.report(clock_finding(clock_facts()));
 }
 
 void check_host_kernel(const CheckContext& context) {
@@ -247,22 +246,24 @@ void check_host_processes(const CheckContext& context) {
     return context.report(std::move(finding));
   }
   finding.value = static_cast<double>(zombies);
-  finding.found = fmt::format("{} dead and not cleared away, {} waiting for a device, of {}",
-                              zombies, stuck, all);
-  finding.expected = fmt::format("fewer than {} dead, none left behind", kZombies);
+  finding.found =
+      fmt::format("{} zombies, {} in uninterruptible sleep, of {} processes", zombies, stuck, all);
+  finding.expected = fmt::format("fewer than {} zombies, none left behind", kZombies);
   finding.source = "ff";
   finding.verdict = hidden > 0 ? Verdict::could_not_run : Verdict::pass;
   if (hidden > 0) {
-    finding.found += fmt::format("; what {} of other users have open is not seen", hidden);
+    finding.found +=
+        fmt::format("; the open files of {} processes of other users are hidden", hidden);
     finding.hint = "Run it as root.";
   }
   if (zombies >= kZombies) {
     finding.verdict = Verdict::degraded;
-    finding.hint = "Find their parent (ps -el), and end that program.";
+    finding.hint = "Find the parent of the zombies (ps -el), and end that program.";
   }
   if (!left.empty()) {
     finding.verdict = Verdict::degraded;
-    finding.found += fmt::format("; left by a program that has ended: {}", fmt::join(left, ", "));
+    finding.found +=
+        fmt::format("; left behind by a program that has ended: {}", fmt::join(left, ", "));
     finding.hint = "End them if they are no longer needed (kill).";
   }
   context.report(std::move(finding));

@@ -157,7 +157,7 @@ void check_host_dimms(const CheckContext& context) {
     finding.unit = "MT/s";
     if (dimm.configured_mts == 0) {
       finding.found = fmt::format("{}, speed unknown", format_size(dimm.bytes));
-      finding.hint = "The firmware does not tell: dmidecode -t memory";
+      finding.hint = "The firmware reports no speed: see dmidecode -t memory";
       context.report(std::move(finding));
       continue;
     }

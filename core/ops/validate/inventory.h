@@ -10,10 +10,10 @@
 
 namespace ff::validate {
 
-constexpr std::string_view kNotInUse =
-    "not in use";  // a port that was inactive when the node was adopted
-constexpr std::string_view kUnreadablePrefix =  // before a kind that could not be examined
-    "unseen ";                                  // before a kind that could not be looked at
+// A port that had no link when the node was adopted.
+constexpr std::string_view kNotInUse = "not in use";
+// Before a kind that could not be examined.
+constexpr std::string_view kUnreadablePrefix = "unseen ";
 
 // The finding for a kind without any part: skipped if it was recorded as absent; fail if a part was
 // recorded; could-not-run if the node was never adopted, or was adopted by a user who could not

@@ -105,6 +105,66 @@ std::optional<int64_t> parse_syslog_time(std::string_view& text, int64_t now_ns)
   return std::nullopt;
 }
 
+// A record of /dev/kmsg; without text if a program wrote it.
+std::optional<KernelLogLine> parse_record(std::string_view record) {
+  const size_t semicolon = record.find(';');
+  if (semicolon == record.npos) return std::nullopt;
+  const auto fields = split(record.substr(0, semicolon), ',');
+  if (fields.size() < 4) return std::nullopt;
+  const auto priority = parse_u64(fields[0]);
+  const auto micros = parse_u64(fields[2]);
+  if (!priority || !micros || *micros > INT64_MAX / kMicrosecond) return std::nullopt;
+  KernelLogLine line{.boot_ns = static_cast<int64_t>(*micros) * kMicrosecond};
+  if (*priority >> 3 != kKernelFacility) return line;
+  const std::string_view text = record.substr(semicolon + 1);
+  line.text = text.substr(0, text.find('\n'));
+  return line;
+}
+
+// "Mon 2026-11-23 01:02:03 UTC rest". The zone is that of this machine, or UTC.
+std::optional<int64_t> parse_full_time(std::string_view& text) {
+  std::string_view rest = text;
+  const size_t zone = rest.find(' ', 24);
+  if (zone == rest.npos) return std::nullopt;
+  const bool is_utc = rest.substr(0, zone).ends_with(" UTC");
+  const auto at = parse_seconds(rest, "%a %Y-%m-%d %H:%M:%S", !is_utc);
+  if (!at) return std::nullopt;
+  text.remove_prefix(zone);
+  return at;
+}
+
+// "1795435200.123456 rest".
+std::optional<int64_t> parse_unix_time(std::string_view& text) {
+  const std::string_view stamp = text.substr(0, text.find(' '));
+  const size_t dot = stamp.find('.');
+  constexpr size_t kDigits = 9;  // of seconds since the epoch, and more
+  if (dot == stamp.npos || dot < kDigits || stamp.size() == text.size()) return std::nullopt;
+  const auto seconds = parse_u64(stamp.substr(0, dot));
+  const auto part = fraction_ns(stamp.substr(dot + 1));
+  if (!seconds || !part || *seconds > INT64_MAX / kSecond - 1) return std::nullopt;
+  text.remove_prefix(stamp.size());
+  return static_cast<int64_t>(*seconds) * kSecond + *part;
+}
+
+std::optional<int64_t> parse_journal_time(std::string_view& text, int64_t now_ns) {
+  if (const auto at = parse_iso_time(text)) return at;
+  if (const auto at = parse_syslog_time(text, now_ns)) return at;
+  if (const auto at = parse_full_time(text)) return at;
+  return parse_unix_time(text);
+}
+
+// "<4>rest", "kern  :err   : rest".
+void drop_level(std::string_view& line) {
+  if (line.starts_with('<')) {
+    const size_t close = line.find('>');
+    if (close != line.npos && close <= 4) line.remove_prefix(close + 1);
+  }
+  constexpr std::string_view kDecoded = "kern  :";
+  if (!line.starts_with(kDecoded)) return;
+  const size_t end = line.find(": ", kDecoded.size());
+  if (end != line.npos) line.remove_prefix(end + 2);
+}
+
 // " host kernel: rest" -> "rest"; nothing: another program wrote it (" host sshd[812]: …").
 void drop_host(std::string_view& text) {
   constexpr std::string_view kKernel = " kernel: ";
@@ -116,12 +176,10 @@ void drop_host(std::string_view& text) {
 }  // namespace
 
 KernelLogLine parse_kernel_log_line(std::string_view line, int64_t now_ns) {
-  KernelLogLine made;
   if (line.ends_with('\r')) line.remove_suffix(1);
-  if (line.starts_with('<')) {
-    const size_t close = line.find('>');
-    if (close != line.npos && close <= 4) line.remove_prefix(close + 1);
-  }
+  if (auto record = parse_record(line)) return *std::move(record);
+  KernelLogLine made;
+  drop_level(line);
   if (line.starts_with('[')) {
     made.boot_ns = parse_boot_time(line);
     if (!made.boot_ns) {
@@ -130,13 +188,16 @@ KernelLogLine parse_kernel_log_line(std::string_view line, int64_t now_ns) {
       if (made.wall_ns && rest.starts_with(']')) line = rest.substr(1);
       skip_spaces(line);
     }
+    constexpr std::string_view kKernel = " kernel: ";  // journalctl -o short-monotonic
+    const size_t host = line.find(kKernel);
+    if (made.boot_ns && host < line.find(' ') + 1) line.remove_prefix(host + kKernel.size());
   } else {
     // dmesg prints no host, and its fractions have a comma.
     const bool is_dmesg = line.substr(0, line.find(' ')).find(',') != line.npos;
-    made.wall_ns = parse_iso_time(line);
-    if (made.wall_ns && is_dmesg) {
-      skip_spaces(line);
-    } else if (made.wall_ns || (made.wall_ns = parse_syslog_time(line, now_ns))) {
+    if (is_dmesg) {
+      made.wall_ns = parse_iso_time(line);
+      if (made.wall_ns) skip_spaces(line);
+    } else if ((made.wall_ns = parse_journal_time(line, now_ns))) {
       drop_host(line);
       made.boot_ns = parse_boot_time(line);
     }
@@ -145,18 +206,22 @@ KernelLogLine parse_kernel_log_line(std::string_view line, int64_t now_ns) {
   return made;
 }
 
+void ContinuationLines::join(KernelLogLine& line) {
+  if (line.has_time() || !before_.has_time() || !line.text.starts_with(' ')) {
+    before_ = line;
+    return;
+  }
+  line.wall_ns = before_.wall_ns;
+  line.boot_ns = before_.boot_ns;
+  const size_t begin = line.text.find_first_not_of(' ');
+  const bool is_kernel = !before_.text.empty() && begin != line.text.npos;
+  line.text = is_kernel ? line.text.substr(begin) : "";
+}
+
 std::optional<KernelLogLine> parse_kmsg(std::string_view record) {
-  const size_t semicolon = record.find(';');
-  if (semicolon == record.npos) return std::nullopt;
-  const auto fields = split(record.substr(0, semicolon), ',');
-  if (fields.size() < 4) return std::nullopt;
-  const auto priority = parse_u64(fields[0]);
-  const auto micros = parse_u64(fields[2]);
-  if (!priority || !micros || *micros > INT64_MAX / kMicrosecond) return std::nullopt;
-  if (*priority >> 3 != kKernelFacility) return std::nullopt;  // written by a program
-  const std::string_view text = record.substr(semicolon + 1);
-  return KernelLogLine{.boot_ns = static_cast<int64_t>(*micros) * kMicrosecond,
-                       .text = std::string(text.substr(0, text.find('\n')))};
+  auto line = parse_record(record);
+  if (line && line->text.empty()) return std::nullopt;
+  return line;
 }
 
 Result<void> read_log(io::Disk& disk, const std::string& path, int64_t now_ns,
@@ -164,8 +229,13 @@ Result<void> read_log(io::Disk& disk, const std::string& path, int64_t now_ns,
   FF_TRY(auto file, disk.open(path, {.access = io::AccessMode::read}));
   std::string part(kPart, '\0');
   std::string line;  // the incomplete last line
+  ContinuationLines continuation;
   const auto end_line = [&] {
-    if (!line.empty()) each(parse_kernel_log_line(line, now_ns));
+    if (!line.empty()) {
+      KernelLogLine parsed = parse_kernel_log_line(line, now_ns);
+      continuation.join(parsed);
+      each(std::move(parsed));
+    }
     line.clear();
   };
   for (uint64_t at = 0;;) {

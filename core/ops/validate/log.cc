@@ -51,8 +51,12 @@ bool read_persistent(const CheckContext& context, int64_t from_ns, int64_t until
                      fmt::format("--until=@{}", until_ns / kSecond)},
                     context.clock, kJournalNs, kJournalMax);
     if (journal && journal->ended_well() && !journal->output.empty()) {
+      ContinuationLines continuation;
       for (const std::string_view line : split(journal->output, '\n')) {
-        if (!line.empty()) add(parse_kernel_log_line(line, now_ns));
+        if (line.empty()) continue;
+        KernelLogLine parsed = parse_kernel_log_line(line, now_ns);
+        continuation.join(parsed);
+        add(std::move(parsed));
       }
       collected.sources.emplace_back("journal");
       return true;

@@ -1,257 +1,103 @@
-// log_rules.cc: the rules, with the words of drivers of Linux 5.10 to 6.12.
+// log_rules.cc: matches lines with the rules of log_rule_table.cc, and counts what they found.
 #include "ops/validate/log_rules.h"
 
 #include <algorithm>
 #include <array>
 #include <set>
 
-#include "ops/validate/xid.h"
+#include "platform/base/check.h"
 #include "platform/base/text.h"
 
 namespace ff::validate {
 
 namespace {
 
-constexpr const char* kReplaceDimm = "Run a memory test; replace the DIMM that is named.";
-constexpr const char* kReplaceDisk =
-    "Check the health of the disk (validate, group storage); replace it.";
-constexpr const char* kReseat = "Reseat the card or its cable; see pci.link and pci.aer.";
-constexpr const char* kDrainNode = "Drain the node and read the event with mcelog or rasdaemon.";
-constexpr const char* kCheckEvent = "Read the event with mcelog or rasdaemon.";
-constexpr const char* kResetCard =
-    "Reset the card or restart the node; if it comes back, replace it.";
-constexpr const char* kCheckCable = "Check the cable, its transceivers and the switch port.";
-constexpr const char* kStuck = "Read the following lines; update the kernel or the named driver.";
 constexpr int64_t kStartingNs = 300 * kSecond;
-constexpr const char* kCheckFs = "Unmount it and run fsck; check its disk.";
+constexpr int64_t kDayNs = 86'400 * kSecond;
 
-// The first matching rule counts: worse ones come first.
-constexpr std::array kRules = {
-    LogRule{"log.mce",
-            {"mce: [Hardware Error]: CPU", "Machine Check Exception"},
-            Verdict::fail,
-            "machine check exception",
-            kDrainNode},
-    LogRule{"log.mce",
-            {"mce: Uncorrected hardware memory error"},
-            Verdict::fail,
-            "a program hit bad memory",
-            kReplaceDimm},
-    LogRule{"log.mce",
-            {"Hardware Error]: event severity: fatal"},
-            Verdict::fail,
-            "fatal hardware error",
-            "Drain the node and contact its vendor."},
-    LogRule{"log.mce",
-            {"Hardware Error]: event severity: recoverable"},
-            Verdict::fail,
-            "uncorrected hardware error",
-            kDrainNode},
-    LogRule{"log.mce",
-            {"Hardware Error]: event severity: corrected"},
-            Verdict::degraded,
-            "corrected hardware errors",
-            kCheckEvent},
-    // Decoded messages of AMD.
-    LogRule{"log.mce",
-            {"[Hardware Error]: System Fatal error"},
-            Verdict::fail,
-            "fatal hardware error",
-            kDrainNode},
-    LogRule{"log.mce",
-            {"[Hardware Error]: Uncorrected, "},
-            Verdict::fail,
-            "uncorrected hardware error",
-            kDrainNode},
-    LogRule{"log.mce",
-            {"[Hardware Error]: Deferred error"},
-            Verdict::degraded,
-            "deferred hardware errors",
-            kCheckEvent},
-    LogRule{"log.mce",
-            {"[Hardware Error]: Corrected error"},
-            Verdict::degraded,
-            "corrected hardware errors",
-            kCheckEvent},
-    LogRule{"log.mce", {"mce: [Hardware Error]"}, Verdict::degraded, "machine check", kCheckEvent},
-    LogRule{"log.mce",
-            {"temperature ", "above threshold, cpu clock "},
-            Verdict::degraded,
-            "CPU too hot",
-            "Check fans, filters and room temperature."},
-    LogRule{"log.edac", {"EDAC", " UE "}, Verdict::fail, "uncorrected memory error", kReplaceDimm},
-    LogRule{
-        "log.edac", {"EDAC", " CE "}, Verdict::degraded, "corrected memory errors", kReplaceDimm},
-    LogRule{"log.edac",
-            {"Memory failure: "},
-            Verdict::fail,
-            "a page of memory was given up",
-            kReplaceDimm},
-    // "Corrected" until Linux 6.8, "Correctable" since.
-    LogRule{"log.pcie",
-            {"PCIe Bus Error: severity=Uncorrect"},
-            Verdict::fail,
-            "uncorrected PCIe error",
-            kReseat},
-    LogRule{"log.pcie",
-            {"PCIe Bus Error: severity=Correct"},
-            Verdict::degraded,
-            "corrected PCIe errors",
-            kReseat},
-    LogRule{"log.pcie",
-            {"DPC: containment event"},
-            Verdict::fail,
-            "a PCIe link was cut off after an error",
-            kReseat},
-    LogRule{"log.pcie", {"pciehp", "Link Down"}, Verdict::fail, "a PCIe link went down", kReseat},
-    LogRule{"log.nvme",
-            {"nvme", "controller is down"},
-            Verdict::fail,
-            "an NVMe controller failed",
-            kReplaceDisk},
-    LogRule{"log.nvme",
-            {"nvme", "Device not ready; aborting"},
-            Verdict::fail,
-            "an NVMe disk does not start",
-            kReplaceDisk},
-    LogRule{"log.nvme",
-            {"nvme", "Removing after probe failure"},
-            Verdict::fail,
-            "an NVMe disk is gone",
-            kReplaceDisk},
-    LogRule{"log.nvme",
-            {"nvme", "Disabling device after reset failure"},
-            Verdict::fail,
-            "an NVMe disk is gone",
-            kReplaceDisk},
-    LogRule{"log.nvme",
-            {"nvme", "QID", " timeout"},
-            Verdict::degraded,
-            "an NVMe disk timed out",
-            kReplaceDisk},
-    // Drives of removable media.
-    LogRule{"log.disk", {"error, dev fd"}, Verdict::skipped, "", ""},
-    LogRule{"log.disk", {"error, dev sr"}, Verdict::skipped, "", ""},
-    LogRule{
-        "log.disk", {"critical medium error"}, Verdict::fail, "a disk cannot read", kReplaceDisk},
-    LogRule{"log.disk", {"I/O error, dev "}, Verdict::fail, "a disk failed", kReplaceDisk},
-    LogRule{"log.disk",
-            {"exception Emask"},
-            Verdict::degraded,
-            "errors on a disk's link",
-            kReplaceDisk},
-    LogRule{"log.fs",
-            {"Remounting", "read-only"},
-            Verdict::fail,
-            "a file system went read-only",
-            kCheckFs},
-    LogRule{"log.fs", {"EXT4-fs error"}, Verdict::fail, "a file system is damaged", kCheckFs},
-    LogRule{"log.fs", {"XFS (", "orruption"}, Verdict::fail, "a file system is damaged", kCheckFs},
-    LogRule{"log.fs",
-            {"XFS (", "I/O error"},
-            Verdict::fail,
-            "a file system met a disk's error",
-            kCheckFs},
-    LogRule{"log.fs",
-            {"XFS (", "hutting down"},
-            Verdict::fail,
-            "a file system was shut down",
-            kCheckFs},
-    LogRule{
-        "log.fs", {"BTRFS critical (device "}, Verdict::fail, "a file system is damaged", kCheckFs},
-    LogRule{
-        "log.fs", {"BTRFS error (device "}, Verdict::fail, "a file system is damaged", kCheckFs},
-    LogRule{"log.ib",
-            {"mlx5_core", "health compromised"},
-            Verdict::fail,
-            "a network card has failed",
-            kResetCard},
-    LogRule{"log.ib",
-            {"mlx5_core", "Fatal error ", " detected"},
-            Verdict::fail,
-            "a network card has failed",
-            kResetCard},
-    LogRule{"log.ib",
-            {"mlx5_core", "Port module event[error]"},
-            Verdict::degraded,
-            "a cable or transceiver failed",
-            kCheckCable},
-    LogRule{"log.ib",
-            {"mlx5_core", "insufficient power"},
-            Verdict::degraded,
-            "a slot gives too little power",
-            kReseat},
-    LogRule{"log.ib",
-            {"mlx5_core", "Link down"},
-            Verdict::degraded,
-            "an InfiniBand or Ethernet link went down",
-            kCheckCable,
-            false},
-    LogRule{"log.gpu",
-            {"NVRM: ", "RmInitAdapter failed"},
-            Verdict::fail,
-            "a GPU does not start",
-            "Restart the node; if the GPU still does not start, contact support."},
-    LogRule{"log.gpu",
-            {"nvidia-nvswitch", "SXid (", ", Fatal"},
-            Verdict::fail,
-            "fatal error of an NVSwitch",
-            "Reset all GPUs and NVSwitches of the node; if it recurs, contact support."},
-    LogRule{"log.gpu",
-            {"nvidia-nvswitch", "SXid ("},
-            Verdict::degraded,
-            "errors of an NVSwitch",
-            "See the Fabric Manager guide of NVIDIA, and watch whether it continues."},
-    LogRule{"log.kernel",
-            {"Out of memory: Killed process"},
-            Verdict::degraded,
-            "a program was killed for memory",
-            "Check which program used up the memory of the node."},
-    LogRule{"log.kernel",
-            {"detected hard LOCKUP"},
-            Verdict::fail,
-            "a core was stuck with interrupts off",
-            kStuck},
-    LogRule{"log.kernel",
-            {"BUG: soft lockup"},
-            Verdict::degraded,
-            "a core was stuck in the kernel",
-            kStuck},
-    LogRule{"log.kernel",
-            {"rcu", "detected stall"},
-            Verdict::degraded,
-            "a core was stuck in the kernel",
-            kStuck},
-    LogRule{"log.kernel",
-            {"blocked for more than", "seconds"},
-            Verdict::degraded,
-            "a task hung",
-            "Check the disk or file system that it waited for."},
+// The rules by the first three bytes of their patterns, which most lines have nowhere: logs have
+// hundreds of thousands of lines.
+class RuleIndex {
+ public:
+  RuleIndex() {
+    for (const LogRule& rule : log_rules()) {
+      for (const char* const pattern : rule.patterns) {
+        if (pattern != nullptr) bucket_of(pattern).push_back(&rule);
+      }
+    }
+  }
+  // Those that may match, in their order.
+  std::set<const LogRule*> candidates(std::string_view text) const {
+    std::set<const LogRule*> found;
+    for (; text.size() >= kBytes; text.remove_prefix(1)) {
+      const auto& bucket = buckets_[hash(text.data())];
+      found.insert(bucket.begin(), bucket.end());
+    }
+    return found;
+  }
+
+ private:
+  static constexpr size_t kBytes = 3;
+  static constexpr size_t kBuckets = 4096;
+  static size_t hash(const char* bytes) {
+    const auto at = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(bytes[i])); };
+    return (at(0) * 961 + at(1) * 31 + at(2)) % kBuckets;
+  }
+  std::vector<const LogRule*>& bucket_of(std::string_view pattern) {
+    FF_CHECK(std::min(pattern.find('*'), pattern.size()) >= kBytes);
+    return buckets_[hash(pattern.data())];
+  }
+  std::array<std::vector<const LogRule*>, kBuckets> buckets_;
 };
 
-bool fits(const LogRule& rule, std::string_view text) {
-  for (const char* const word : rule.words) {
-    if (word == nullptr) return true;
-    const size_t at = text.find(word);
-    if (at == text.npos) return false;
-    text.remove_prefix(at + std::string_view(word).size());
-  }
-  return true;
+bool matches_rule(std::string_view text, const LogRule& rule) {
+  return std::ranges::any_of(rule.patterns, [&](const char* const pattern) {
+    return pattern != nullptr && matches_pattern(text, pattern);
+  });
+}
+
+// How many errors a line reports: "EDAC MC0: 3 CE memory read error on …" three.
+uint64_t errors_of(std::string_view text) {
+  const size_t end = text.find(" CE ");
+  if (end == text.npos || end == 0) return 1;
+  const size_t space = text.rfind(' ', end - 1);
+  const size_t begin = space == text.npos ? 0 : space + 1;
+  return parse_u64(text.substr(begin, end - begin)).value_or(1);
 }
 
 }  // namespace
 
-std::span<const LogRule> log_rules() { return kRules; }
-
-const LogRule* find_rule(std::string_view text) {
-  const auto found =
-      std::ranges::find_if(kRules, [&](const LogRule& rule) { return fits(rule, text); });
-  return found == kRules.end() || found->verdict == Verdict::skipped ? nullptr : &*found;
+bool matches_pattern(std::string_view text, std::string_view pattern) {
+  while (!pattern.empty()) {
+    const std::string_view word = pattern.substr(0, pattern.find('*'));
+    const size_t at = text.find(word);
+    if (at == text.npos) return false;
+    text.remove_prefix(at + word.size());
+    pattern.remove_prefix(std::min(word.size() + 1, pattern.size()));
+  }
+  return true;
 }
 
-void LogAnalyzer::RuleMatch::add(const KernelLogLine& line) {
+const LogRule* find_rule(std::string_view text) {
+  static const RuleIndex index;
+  for (const LogRule* const rule : index.candidates(text)) {
+    if (matches_rule(text, *rule)) return rule->verdict == Verdict::skipped ? nullptr : rule;
+  }
+  return nullptr;
+}
+
+void LogAnalyzer::RuleMatch::add(std::string_view text) {
   count++;
-  last = line.text;
+  last = text;
+}
+
+void LogAnalyzer::RuleMatch::add_error(const KernelLogLine& line, uint64_t errors,
+                                       uint64_t normal_a_day) {
+  const int64_t now_ns = line.wall_ns.value_or(line.boot_ns.value_or(0));
+  times.insert(times.end(), std::min(errors, normal_a_day + 1), now_ns);
+  while (now_ns - times.front() > kDayNs) times.pop_front();
+  too_many |= times.size() > normal_a_day;
+  if (too_many) times.clear();
 }
 
 std::string LogAnalyzer::RuleMatch::text() const {
@@ -260,60 +106,91 @@ std::string LogAnalyzer::RuleMatch::text() const {
   return count == 1 ? line : fmt::format("{} times, last: {}", count, line);
 }
 
+Finding LogAnalyzer::rule_finding(const LogRule& rule, const RuleMatch& met) {
+  Finding finding{.name = rule.name,
+                  .part = rule.about,
+                  .verdict = rule.verdict,
+                  .found = met.text(),
+                  .value = static_cast<double>(met.count),
+                  .expected = "none",
+                  .source = fmt::format("{}, in the kernel's log", rule.source),
+                  .hint = rule.hint};
+  if (rule.normal_a_day == 0) return finding;
+  finding.expected = fmt::format("at most {} in 24 h", rule.normal_a_day);
+  if (!met.too_many) finding.verdict = Verdict::pass;
+  return finding;
+}
+
 Finding LogAnalyzer::xid_finding(const XidLine& seen, const RuleMatch& met) {
   const Xid* const known = find_xid(seen.code);
-  Finding finding{.name = "log.xid", .part = seen.device};
+  Finding finding{.name = "log.xid", .part = seen.device, .verdict = met.verdict};
   finding.value = static_cast<double>(met.count);
   finding.expected = "none";
   if (known == nullptr) {
-    finding.verdict = Verdict::degraded;
     finding.found = fmt::format("Xid {}: {}", seen.code, met.text());
     finding.source = "NVIDIA's driver";
-    finding.hint = "See the Xid catalogue of NVIDIA.";
+    finding.hint = "ff does not know this code: see NVIDIA's catalogue of Xids.";
     return finding;
   }
-  finding.verdict = xid_verdict(*known);
   finding.found = fmt::format("Xid {}, {}: {}", seen.code, known->about, met.text());
-  finding.source =
-      fmt::format("NVIDIA: {}; paper: {}", known->immediate, xid_class_name(known->of));
+  finding.source = fmt::format("NVIDIA: {}; paper: {}",
+                               *known->immediate == '\0' ? "no action" : known->immediate,
+                               xid_class_name(known->of));
   finding.hint = xid_hint(*known);
   return finding;
+}
+
+void LogAnalyzer::add_rule(const LogRule& rule, const KernelLogLine& line) {
+  const bool starting = line.boot_ns && *line.boot_ns < kStartingNs;
+  if (starting && !rule.while_starting) return;
+  RuleMatch& match = matches_[&rule];
+  const bool is_nameless = line.text.starts_with("NVRM: fallen off the bus") ||
+                           line.text.starts_with("NVRM: system has fallen off");
+  const bool follows = is_nameless && !probed_gpu_.empty();
+  match.add(follows ? fmt::format("{} … {}", probed_gpu_, line.text) : line.text);
+  if (rule.normal_a_day > 0) match.add_error(line, errors_of(line.text), rule.normal_a_day);
 }
 
 void LogAnalyzer::add(const KernelLogLine& line) {
   if (line.text.empty()) return;
   lines_++;
   timed_ |= line.has_time();
-  if (const auto xid = parse_xid(line.text)) {
-    xids_[{xid->device, xid->code}].add(line);
-  } else if (const LogRule* const rule = find_rule(line.text)) {
-    const bool starting = line.boot_ns && *line.boot_ns < kStartingNs;
-    if (rule->while_starting || !starting) matches_[rule].add(line);
+  // When the driver probes a GPU that is gone, it names it in the first of three lines.
+  constexpr std::string_view kProbed = "NVRM: The NVIDIA GPU ";
+  const size_t probed = line.text.find(kProbed);
+  if (probed != line.text.npos) {
+    const size_t end = line.text.find_first_of(" \\", probed + kProbed.size());
+    probed_gpu_ = line.text.substr(probed, end == line.text.npos ? end : end - probed);
   }
+  if (const auto xid = parse_xid(line.text)) {
+    RuleMatch& match = xids_[{xid->device, xid->code}];
+    match.add(line.text);
+    const Xid* const known = find_xid(xid->code);
+    const Verdict verdict = known ? xid_verdict(*known, xid->message) : Verdict::degraded;
+    // Xid 154 is a state: the last one counts.
+    constexpr int kRecovery = 154;
+    match.verdict = xid->code == kRecovery ? verdict : std::max(match.verdict, verdict);
+  } else if (const LogRule* const rule = find_rule(line.text)) {
+    add_rule(*rule, line);
+  }
+  if (line.text.find("NVRM: ") == line.text.npos) probed_gpu_.clear();
 }
 
 std::vector<Finding> LogAnalyzer::findings() const {
   std::vector<Finding> findings;
-  std::set<std::string_view> bad;
-  for (const auto& [rule, what] : matches_) {
-    bad.insert(rule->name);
-    findings.push_back({.name = rule->name,
-                        .part = rule->about,
-                        .verdict = rule->verdict,
-                        .found = what.text(),
-                        .value = static_cast<double>(what.count),
-                        .expected = "none",
-                        .source = "the kernel's log",
-                        .hint = rule->hint});
+  std::set<std::string_view> met;
+  for (const auto& [rule, match] : matches_) {
+    met.insert(rule->name);
+    findings.push_back(rule_finding(*rule, match));
   }
-  for (const auto& [seen, what] : xids_) {
-    bad.insert("log.xid");
-    findings.push_back(xid_finding({.device = seen.first, .code = seen.second}, what));
+  for (const auto& [seen, match] : xids_) {
+    met.insert("log.xid");
+    findings.push_back(xid_finding({.device = seen.first, .code = seen.second}, match));
   }
   std::set<std::string_view> names{"log.xid"};
-  for (const LogRule& rule : kRules) names.insert(rule.name);
+  for (const LogRule& rule : log_rules()) names.insert(rule.name);
   for (const std::string_view name : names) {
-    if (bad.contains(name)) continue;
+    if (met.contains(name)) continue;
     findings.push_back({.name = std::string(name),
                         .verdict = Verdict::pass,
                         .found = fmt::format("nothing in {} lines", lines_),

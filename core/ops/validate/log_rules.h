@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <span>
 #include <string>
@@ -15,18 +16,26 @@
 
 namespace ff::validate {
 
+// One kind of fault, with all that drivers write about it.
 struct LogRule {
-  const char* name;      // of the check: "log.mce"
-  const char* words[3];  // all in one line, in this order; unused: null
-  Verdict verdict;       // skipped: not about hardware after all
-  const char* about;
-  const char* hint;
+  const char* name;    // its class, and the check that reports it: "log.mce"
+  Verdict verdict;     // skipped: no fault, whatever later rules say
+  const char* about;   // "uncorrected memory error"
+  const char* source;  // who writes or documents the words: "drivers/edac" (of Linux), "NVIDIA"
+  const char* hint;    // what the operator does
+  // Words of one line, in this order, with '*' for anything between them: "nvme*QID* timeout".
+  // Unused: null.
+  const char* patterns[12];
+  // So many in 24 hours are normal: corrected errors. The default of mcelog for a DIMM is 10.
+  uint64_t normal_a_day = 0;
   bool while_starting = true;  // false: ignored in the first minutes after boot, when links come up
 };
 std::span<const LogRule> log_rules();
 
-// The rule that matches a line; null: none. Xid lines have a parser of their own (xid.h).
+// The first rule that matches a line; null: none. Xid lines have a parser of their own (xid.h).
 const LogRule* find_rule(std::string_view text);
+// Whether the words of a pattern are in the text, in their order.
+bool matches_pattern(std::string_view text, std::string_view pattern);
 
 // Collects the findings of a log of any length.
 class LogAnalyzer {
@@ -43,13 +52,20 @@ class LogAnalyzer {
   struct RuleMatch {
     uint64_t count = 0;
     std::string last = {};
-    void add(const KernelLogLine& line);
+    std::deque<int64_t> times = {};   // of errors in the last 24 hours, if some are normal
+    bool too_many = false;            // more than are normal
+    Verdict verdict = Verdict::pass;  // of Xids
+    void add(std::string_view text);
+    void add_error(const KernelLogLine& line, uint64_t errors, uint64_t normal_a_day);
     std::string text() const;
   };
+  void add_rule(const LogRule& rule, const KernelLogLine& line);
+  static Finding rule_finding(const LogRule& rule, const RuleMatch& met);
   static Finding xid_finding(const XidLine& seen, const RuleMatch& met);
 
   uint64_t lines_ = 0;
   bool timed_ = false;
+  std::string probed_gpu_;  // "NVRM: The NVIDIA GPU 0000:41:00.0": later lines say what it has
   std::map<const LogRule*, RuleMatch> matches_;
   std::map<std::pair<std::string, int>, RuleMatch> xids_;  // by GPU and code
 };

@@ -97,7 +97,7 @@ Finding of_port(const CheckContext& context, const IbPort& port) {
   finding.found = fmt::format("{}, {}, {}", port.state.empty() ? "state unknown" : port.state,
                               port.physical, port.rate);
   if (port.state.empty()) {
-    finding.hint = fmt::format("Look at {}, and whether its driver is well.", kIb);
+    finding.hint = fmt::format("See {} and the kernel log of its driver.", kIb);
     return finding;
   }
   if (port.rate_gbit > 0) {
@@ -113,7 +113,7 @@ Finding of_port(const CheckContext& context, const IbPort& port) {
     finding.verdict = Verdict::degraded;
     finding.found += ", no GID";
     finding.hint = "Check the subnet manager, or for RoCE the address of the interface.";
-  } else if (is_unused(context, "ib", port.name)) {
+  } else if (!port.has_link() && is_unused(context, "ib", port.name)) {
     finding.verdict = Verdict::skipped;
     finding.source = "adopted";
   } else {
@@ -220,6 +220,7 @@ std::vector<IbPort> ib_ports(const SystemTree& tree) {
 }
 
 bool IbPort::is_active() const { return state == "ACTIVE"; }
+bool IbPort::has_link() const { return physical == "LinkUp" || physical == "LinkErrorRecovery"; }
 
 std::vector<std::string> bonds(const SystemTree& tree) { return tree.list(kBonds); }
 

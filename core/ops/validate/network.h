@@ -22,7 +22,8 @@ struct IbPort {
   double rate_gbit = 0;
   std::string rate = {};  // "200 Gb/sec (4X HDR)"
   bool is_active() const;
-  int gids = 0;  // number of GIDs that are set
+  bool has_link() const;  // a cable and a peer, whatever the state
+  int gids = 0;           // number of GIDs that are set
   // Present counters that only grow on errors: "link_downed" -> 3.
   std::vector<std::pair<std::string, uint64_t>> errors = {};
 };

@@ -49,8 +49,10 @@ void add_devices(const SystemTree& tree, Inventory& all) {
     all["gpu " + gpu.address] = fmt::format("{:04x}:{:04x}", gpu.vendor, gpu.device);
   }
   for (const IbPort& port : ib_ports(tree)) {
-    all["ib " + port.name] = port.is_active() ? fmt::format("{} {}", port.link_layer, port.rate)
-                                              : std::string(kNotInUse);
+    // A link that is up but not active is a fault, which adoption does not record.
+    const bool in_use = port.is_active() || port.has_link();
+    all["ib " + port.name] =
+        in_use ? fmt::format("{} {}", port.link_layer, port.rate) : std::string(kNotInUse);
     if (!port.errors.empty()) all["ib-errors"] = "counted";
   }
   for (const NetPort& port : net_ports(tree)) {
@@ -85,7 +87,6 @@ Inventory collect_inventory(const SystemTree& tree) {
   if (cpus.counts_throttling) all["throttle"] = "counted";
   if (cpus.has_cpufreq) all["cpufreq"] = "driven";
   if (!memory_controllers(tree).empty()) all["edac"] = "counted";
-  if (tree.is_machine() && clock_facts().synchronized) all["clock"] = "kept";
   add_memory(tree, all);
   add_devices(tree, all);
   return all;

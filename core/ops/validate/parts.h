@@ -17,9 +17,10 @@ namespace ff::validate {
 //   "net eth0"           "1000 Mbit/s, MTU 1500"
 //   "bond bond0"         "2 ports"
 //   "disk SERIAL"        "model"
-// and the sources that this machine has: "aer", "clock", "cpufreq", "disk-state", "edac", "fs",
-// "ib-errors", "link", "smart", "throttle", and those of pci_peer.h. A kind that the user may not
-// examine is not recorded as absent: "unseen dimm" and the reason.
+// and the sources that this machine has: "aer", "cpufreq", "disk-state", "edac", "fs", "ib-errors",
+// "link", "smart", "throttle", and those of pci_peer.h. It says what hardware there is, and nothing
+// about faults, so that adoption never hides one. A kind that the user may not examine is not
+// recorded as absent: "unseen dimm" and the reason.
 Inventory collect_inventory(const SystemTree& tree);
 
 // Recorded and missing: fail. Recorded and different: degraded. Present and not recorded: a remark.

@@ -112,8 +112,8 @@ Finding of_end(const Child& child) {
   Finding finding{.name = child.check->name};
   if (child.hung) {
     const bool stays = !child.status.has_value();
-    finding.found = fmt::format("did not end within {} s{}", child.deadline_ns / kSecond,
-                                stays ? ", and hangs in the kernel still" : "");
+    finding.found = fmt::format("missed its deadline of {} s{}", child.deadline_ns / kSecond,
+                                stays ? ", and still hangs in the kernel" : "");
     finding.hint = stays ? "See its stack (/proc/PID/stack) and restart the node."
                          : "Run it alone: ff validate --only " + finding.name;
     return finding;
@@ -173,6 +173,13 @@ class RunningChecks {
   }
   void add(Child child) { children_.push_back(std::move(child)); }
   size_t count() const { return children_.size(); }
+  RunProgress progress() const {
+    const auto oldest = std::ranges::min_element(children_, {}, &Child::began_ns);
+    if (oldest == children_.end()) return {};
+    return {.check = oldest->check,
+            .seconds = to_seconds(clock_.steady_ns() - oldest->began_ns),
+            .beside = children_.size() - 1};
+  }
   // Waits one turn; returns the children that have exited meanwhile.
   std::vector<CheckResult> turn() {
     std::vector<pollfd> waits;
@@ -195,6 +202,27 @@ class RunningChecks {
   const SystemTree& tree_;
   Clock& clock_;
   std::vector<Child> children_;
+};
+
+// Calls RunPlan::progress when something has changed, and every tenth of a second.
+class ProgressReports {
+ public:
+  ProgressReports(const RunPlan& plan, Clock& clock) : plan_(plan), clock_(clock) {}
+  void show(const RunProgress& now) {
+    constexpr int64_t kEveryNs = 100 * kMillisecond;
+    const int64_t now_ns = clock_.steady_ns();
+    const bool changed = now.done != last_.done || now.check != last_.check;
+    if (!plan_.progress || (!changed && now_ns - shown_ns_ < kEveryNs)) return;
+    plan_.progress(now);
+    last_ = now;
+    shown_ns_ = now_ns;
+  }
+
+ private:
+  const RunPlan& plan_;
+  Clock& clock_;
+  RunProgress last_;
+  int64_t shown_ns_ = 0;
 };
 
 template <class T>
@@ -302,6 +330,7 @@ Result<std::vector<CheckResult>> run_checks(const SystemTree& tree, Clock& clock
     }
   }
   RunningChecks running(tree, clock);
+  ProgressReports progress(plan, clock);
   size_t next = 0;
   while (next < queue.size() || running.count() > 0) {
     FF_TRY(stop.check());
@@ -312,6 +341,10 @@ Result<std::vector<CheckResult>> run_checks(const SystemTree& tree, Clock& clock
       running.add(std::move(child));
       next++;
     }
+    RunProgress now = running.progress();
+    now.done = results.size();
+    now.total = plan.checks.size();
+    progress.show(now);
     for (CheckResult& outcome : running.turn()) take(std::move(outcome));
   }
   std::ranges::sort(results, {}, [&](const CheckResult& outcome) {

@@ -21,6 +21,14 @@ struct CheckResult {
   double seconds = 0;
 };
 
+// What runs at a moment.
+struct RunProgress {
+  size_t done = 0, total = 0;    // checks
+  const Check* check = nullptr;  // the one that has run longest
+  double seconds = 0;            // how long it has
+  size_t beside = 0;             // others that run at the same time
+};
+
 struct RunPlan {
   std::vector<const Check*> checks;
   RunLevel level = RunLevel::quick;
@@ -33,6 +41,7 @@ struct RunPlan {
   std::string job =
       {};  // a job on this node: loads would disturb it, so they are not run and report this
   std::function<std::optional<double>(const std::string&, const std::string&)> before;
+  std::function<void(const RunProgress&)> progress = {};  // called about ten times a second
 };
 
 // The checks that fit into the budget at this level, high `worth` first. `only`: names or groups;

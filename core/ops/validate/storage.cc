@@ -96,7 +96,7 @@ std::vector<Finding> of_ext4(const SystemTree& tree, const std::vector<MountedDi
   findings.push_back(
       {.name = "storage.fs",
        .part = "ext4",
-       .found = fmt::format("{} mounted, of which {} tell their errors", wanted, findings.size()),
+       .found = fmt::format("{} mounted, of which {} report their errors", wanted, findings.size()),
        .hint = fmt::format("Look at {}.", kAll)});
   return findings;
 }

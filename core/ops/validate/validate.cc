@@ -13,16 +13,19 @@ namespace {
 
 constexpr int kRetries = 2;  // repetitions of a degraded load
 
-Result<void> known(const std::vector<std::string>& asked, bool groups_alone) {
+bool is_named(const Check& check, std::string_view name) {
+  return name == check.group() || name == check.name;
+}
+
+Result<void> known(const std::vector<std::string>& asked) {
   std::vector<std::string> names;
   for (const Check& check : all_checks()) {
-    if (!groups_alone) names.emplace_back(check.name);
+    names.emplace_back(check.name);
     if (std::ranges::find(names, check.group()) == names.end()) names.emplace_back(check.group());
   }
   for (const std::string& one : asked) {
     if (std::ranges::find(names, one) != names.end()) continue;
-    Error error = fail(Errc::usage, "'{}' is no {}", one,
-                       groups_alone ? "group of checks" : "check and no group of checks");
+    Error error = fail(Errc::usage, "'{}' is no check and no group of checks", one);
     const std::string near = nearest(one, names);
     error.hint = std::string("`ff validate list` prints them.");
     if (!near.empty()) error.hint = fmt::format("Did you mean {}? {}", near, error.hint);
@@ -31,22 +34,41 @@ Result<void> known(const std::vector<std::string>& asked, bool groups_alone) {
   return {};
 }
 
-// The worst verdict; pass if all were skipped, but not if nothing ran.
-Verdict worst_of(const std::vector<CheckResult>& results,
-                 const std::vector<std::string>& required) {
-  Verdict worst = results.empty() ? Verdict::could_not_run : Verdict::pass;
-  for (const std::string& group : required) {
-    const bool ran = std::ranges::any_of(
-        results, [&](const CheckResult& outcome) { return outcome.check->group() == group; });
-    if (!ran) worst = Verdict::fail;
-  }
+// Turns what was not examined of a required check or group into failures; false: nothing of it ran.
+bool enforce(std::vector<CheckResult>& results, const std::string& required) {
+  bool ran = false, examined = false;
   for (const CheckResult& outcome : results) {
-    const std::string_view group = outcome.check->group();
-    const bool must = std::ranges::find(required, group) != required.end();
-    for (const Finding& finding : outcome.findings) {
-      const bool missing = must && finding.verdict == Verdict::could_not_run;
-      worst = std::max(worst, missing ? Verdict::fail : finding.verdict);
+    if (!is_named(*outcome.check, required)) continue;
+    ran = true;
+    examined |= std::ranges::any_of(outcome.findings, [](const Finding& finding) {
+      return finding.verdict != Verdict::skipped;
+    });
+  }
+  for (CheckResult& outcome : results) {
+    if (!is_named(*outcome.check, required)) continue;
+    for (Finding& finding : outcome.findings) {
+      const bool excused = finding.verdict == Verdict::skipped && examined;
+      if (finding.verdict > Verdict::could_not_run || finding.verdict == Verdict::pass || excused) {
+        continue;
+      }
+      if (finding.verdict == Verdict::skipped) {
+        finding.hint =
+            "If this node must have it, search the kernel log for the cause; if not, "
+            "leave out --require.";
+      }
+      finding.verdict = Verdict::fail;
+      finding.expected = "examined";
+      finding.source = "--require " + required;
     }
+  }
+  return ran;
+}
+
+// The worst verdict; could-not-run if nothing ran.
+Verdict worst_of(const std::vector<CheckResult>& results) {
+  Verdict worst = results.empty() ? Verdict::could_not_run : Verdict::skipped;
+  for (const CheckResult& outcome : results) {
+    for (const Finding& finding : outcome.findings) worst = std::max(worst, finding.verdict);
   }
   return worst;
 }
@@ -65,6 +87,7 @@ class Running {
 
   Result<ValidationReport> run(const std::function<void(const CheckResult&)>& ended) {
     ValidationReport report{.host = tree_.maybe_text("/proc/sys/kernel/hostname").value_or(""),
+                            .log_file = request_.log_file,
                             .wall_ns = clock_.wall_ns(),
                             .level = request_.level};
     const int64_t began_ns = clock_.steady_ns();
@@ -75,9 +98,12 @@ class Running {
       std::erase_if(checks, [](const Check* check) { return check->cost == CheckCost::load; });
     }
     FF_TRY(report.results, run_some(std::move(checks), ended));
-    for (CheckResult& outcome : report.results) FF_TRY(settle(outcome));
-    report.verdict = worst_of(report.results, request_.required);
+    for (CheckResult& outcome : report.results) FF_TRY(settle(outcome, ended));
+    bool all_ran = true;
+    for (const std::string& one : request_.required) all_ran &= enforce(report.results, one);
+    report.verdict = all_ran ? worst_of(report.results) : Verdict::fail;
     report.seconds = to_seconds(clock_.steady_ns() - began_ns);
+    if (tree_.is_machine() && !report.log_file.empty()) report.host.clear();
     if (auto done = record(report); !done) report.not_recorded = std::move(done).error();
     return report;
   }
@@ -103,11 +129,13 @@ class Running {
                        .fault = request_.fault,
                        .allreduce_ranks = request_.allreduce_ranks,
                        .job = request_.force || !tree_.is_machine() ? "" : running_job(tree_),
-                       .before = [this](const std::string& name, const std::string& part) {
-                         const auto found = previous_values_.find({name, part});
-                         return found == previous_values_.end() ? std::nullopt
-                                                                : std::optional(found->second);
-                       }};
+                       .before =
+                           [this](const std::string& name, const std::string& part) {
+                             const auto found = previous_values_.find({name, part});
+                             return found == previous_values_.end() ? std::nullopt
+                                                                    : std::optional(found->second);
+                           },
+                       .progress = request_.progress};
     return run_checks(tree_, clock_, stop_, plan, ended);
   }
 
@@ -116,7 +144,6 @@ class Running {
     if (history_ == nullptr || request_.fault != InjectedFault::none) return {};
     return history_->add({.wall_ns = report.wall_ns,
                           .boot = boot_,
-                          .log_file = request_.log_file,
                           .level = report.level,
                           .verdict = report.verdict,
                           .seconds = report.seconds},
@@ -125,12 +152,12 @@ class Running {
 
   // Compares with the history. A degraded load is measured again: a momentary disturbance is not a
   // fault.
-  Result<void> settle(CheckResult& outcome) {
+  Result<void> settle(CheckResult& outcome, const std::function<void(const CheckResult&)>& ended) {
     CheckResult held = outcome;
     FF_TRY(hold(held));
     for (int i = 0; i < kRetries && outcome.check->cost == CheckCost::load && is_degraded(held);
          i++) {
-      FF_TRY(const auto again, run_some({outcome.check}, [](const CheckResult&) {}));
+      FF_TRY(const auto again, run_some({outcome.check}, ended));
       merge_best(outcome, again.front());
       held = outcome;
       FF_TRY(hold(held));
@@ -199,8 +226,8 @@ void merge_best(CheckResult& outcome, const CheckResult& again) {
 Result<ValidationReport> validate(const SystemTree& tree, Clock& clock, const StopToken& stop,
                                   History* history, const ValidationRequest& request,
                                   const std::function<void(const CheckResult&)>& ended) {
-  FF_TRY(known(request.only, false));
-  FF_TRY(known(request.required, true));
+  FF_TRY(known(request.only));
+  FF_TRY(known(request.required));
   return Running(tree, clock, stop, history, request).run(ended);
 }
 

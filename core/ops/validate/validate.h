@@ -15,18 +15,23 @@ namespace ff::validate {
 
 struct ValidationRequest {
   RunLevel level = RunLevel::quick;
-  std::vector<std::string> only = {};      // names or groups; none: all
-  std::vector<std::string> required = {};  // groups in which could-not-run counts as fail
+  std::vector<std::string> only = {};  // names or groups; none: all
+  // Names or groups: could-not-run counts as fail, and so does skipped if nothing else of the name
+  // or group was examined: adoption excuses no required part.
+  std::vector<std::string> required = {};
   std::optional<double> budget_seconds = {};
   bool force = false;         // run loads although a job runs on the node
-  std::string log_file = {};  // a saved log instead of the log of this machine
+  std::string log_file = {};  // a saved log, perhaps of another machine: only it is examined
   std::string scratch = {};   // directory for the file of storage.speed
   InjectedFault fault = InjectedFault::none;
   AllreduceRanks allreduce_ranks = {};  // if unset, collective.reduce is could-not-run
+  // As of RunPlan; for a load that is measured again, one of one.
+  std::function<void(const RunProgress&)> progress = {};
 };
 
 struct ValidationReport {
-  std::string host = {};
+  std::string host = {};      // "": a saved log was examined, perhaps of another machine
+  std::string log_file = {};  // the saved log, if one was given
   int64_t wall_ns = 0;
   RunLevel level = RunLevel::quick;
   Verdict verdict = Verdict::skipped;
@@ -42,8 +47,9 @@ struct ValidationReport {
 // failed.
 void merge_best(CheckResult& outcome, const CheckResult& again);
 
-// `history` null: a recorded tree, without history; only checks that read files run. `ended`:
-// called for each result. Errors: usage for unknown names in `only` and `required`, those of
+// `history` null: nothing is compared or recorded, as for a recorded tree, of which only checks
+// that read files run, and for a saved log. `ended`: called for each result, also for those of
+// loads that are measured again. Errors: usage for unknown names in `only` and `required`, those of
 // run_checks, those of reading the history.
 Result<ValidationReport> validate(const SystemTree& tree, Clock& clock, const StopToken& stop,
                                   History* history, const ValidationRequest& request,

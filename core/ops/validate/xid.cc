@@ -1,5 +1,4 @@
-// xid.cc: the table of Xids. Classes and counts are those of the paper, actions those of the NVIDIA
-// catalogue.
+// xid.cc: what each action of NVIDIA's catalogue and each class of the paper means for a node.
 #include "ops/validate/xid.h"
 
 #include <algorithm>
@@ -13,43 +12,121 @@ namespace {
 
 using enum XidClass;
 
-constexpr std::array kTable = {
-    Xid{13, "graphics engine exception", "RESTART_APP", "WORKFLOW_XID_13", software, 45},
-    Xid{31, "GPU memory page fault", "RESTART_APP", "WORKFLOW_XID_31", software, 2487},
-    Xid{43, "GPU stopped processing", "IGNORE", "CONTACT_SUPPORT", software, 4342},
-    Xid{44, "graphics engine fault during context switch", "IGNORE", "CONTACT_SUPPORT",
-        uncorrectable, 1},
-    Xid{45, "preemptive cleanup, due to previous errors", "WORKFLOW_XID_45", "", software, 240},
-    Xid{46, "GPU stopped processing", "RESET_GPU", "", none, 0},
-    Xid{48, "double bit ECC error", "WORKFLOW_XID_48", "", uncorrectable, 2},
-    Xid{61, "internal micro-controller breakpoint or warning", "CONTACT_SUPPORT", "", uncorrectable,
-        13},
-    Xid{62, "internal micro-controller halt", "RESET_GPU", "CONTACT_SUPPORT", uncorrectable, 3},
-    Xid{63, "row remapping or page retirement recorded", "IGNORE", "IGNORE", memory_ecc, 245},
-    Xid{64, "row remapping or page retirement could not be recorded", "RESET_GPU",
-        "CONTACT_SUPPORT", memory_ecc, 2},
-    Xid{69, "graphics engine class error", "RESTART_APP", "CHECK_APP", uncorrectable, 1},
-    Xid{74, "NVLink error", "WORKFLOW_NVLINK_ERR", "CONTACT_SUPPORT", nvlink, 5521},
-    Xid{79, "GPU has fallen off the bus", "RESTART_BM", "CONTACT_SUPPORT", uncorrectable, 37},
-    Xid{94, "contained ECC error", "RESTART_APP", "IGNORE", memory_ecc, 13},
-    Xid{95, "uncontained ECC error", "RESET_GPU", "IGNORE", memory_ecc, 17},
-    Xid{119, "GSP does not answer", "RESET_GPU", "INVESTIGATE_SW", gsp, 1},
-    Xid{120, "GSP error", "RESET_GPU", "INVESTIGATE_SW", gsp, 0},
+constexpr const char* kNobody = "nobody";
+constexpr const char* kOwner = "the owner of the program";
+constexpr const char* kOperator = "the operator";
+constexpr const char* kSupport = "the support of NVIDIA or of the vendor";
+constexpr const char* kReset = "Reset the GPU or restart the node; if it recurs, contact support.";
+
+// The consequence of one source.
+struct XidAction {
+  Verdict verdict;
+  const char* actor;
+  const char* hint;
 };
 
-bool is(std::string_view action, std::string_view which) { return action == which; }
+// An immediate action of the catalogue (its "resolution buckets").
+struct CatalogueAction {
+  std::string_view name;
+  XidAction action;
+};
+constexpr std::array kActions = {
+    CatalogueAction{"RESTART_APP",
+                    {Verdict::degraded, kOwner,
+                     "Restart the program; if it recurs, check the PCIe link of the GPU "
+                     "(pci.link, pci.aer) and contact support."}},
+    CatalogueAction{"IGNORE", {Verdict::pass, kNobody, "Nothing; if it recurs, contact support."}},
+    CatalogueAction{"INFORMATIONAL", {Verdict::pass, kNobody, "Nothing."}},
+    CatalogueAction{"RESET_GPU", {Verdict::fail, kOperator, kReset}},
+    CatalogueAction{"RESTART_BM",
+                    {Verdict::fail, kOperator, "Restart the node; if it recurs, contact support."}},
+    CatalogueAction{"RESTART_VM",
+                    {Verdict::fail, kOperator,
+                     "Restart the virtual machine that owns the GPU; if it recurs, contact "
+                     "support."}},
+    CatalogueAction{"CHECK_MECHANICALS",
+                    {Verdict::fail, kOperator,
+                     "Check the power cables and the seat of the GPU; if it recurs, contact "
+                     "support."}},
+    CatalogueAction{"CONTACT_SUPPORT",
+                    {Verdict::fail, kSupport, "Drain the node and contact support."}},
+    CatalogueAction{"UNUSED",
+                    {Verdict::degraded, kSupport,
+                     "GPUs since A100 do not use this code: if this one is newer, contact "
+                     "support."}},
+    CatalogueAction{"UPDATE_SWFW",
+                    {Verdict::degraded, kOperator, "Update the driver on the host and the guest."}},
+    CatalogueAction{"CHECK_UVM",
+                    {Verdict::degraded, kOperator,
+                     "Reset the GPU if programs use unified memory or virtual GPUs."}},
+    CatalogueAction{"WORKFLOW_XID_45",
+                    {Verdict::pass, kOwner, "See the Xid before it, which has ended the program."}},
+    CatalogueAction{"WORKFLOW_XID_48", {Verdict::fail, kOperator, kReset}},
+    CatalogueAction{"WORKFLOW_NVLINK_ERR",
+                    {Verdict::degraded, kOperator,
+                     "Stress-test the links of the GPU; drain the node if it recurs."}},
+    CatalogueAction{"WORKFLOW_NVLINK5_ERR",
+                    {Verdict::fail, kOperator,
+                     "If the line says Fatal, drain the node and reset its GPUs; else check the "
+                     "link if it recurs."}},
+    CatalogueAction{"XID_154",
+                    {Verdict::fail, kOperator,
+                     "Do what the line demands last: stop the programs that use NVLink, reset the "
+                     "GPU, or restart the node."}},
+    CatalogueAction{"",
+                    {Verdict::degraded, kOperator,
+                     "NVIDIA names no action: watch the GPU; if it recurs, contact support."}},
+};
 
-bool wants_reset(const Xid& xid) {
-  const std::string_view now = xid.immediate;
-  return is(now, "RESET_GPU") || is(now, "RESTART_BM") || is(now, "CONTACT_SUPPORT") ||
-         xid.of == uncorrectable || xid.of == gsp;
+XidAction action_of(XidClass of) {
+  switch (of) {
+    case none: break;
+    case software:
+      return {Verdict::pass, kOwner,
+              "Check the program that was running; if it is correct, test the GPU memory."};
+    case nvlink:
+      return {Verdict::degraded, kOperator,
+              "Stress-test the links of the GPU; drain the node if it recurs."};
+    case memory_ecc:
+      return {Verdict::degraded, kOperator,
+              "Reset the GPU when it is idle, so that bad rows are remapped."};
+    case uncorrectable: return {Verdict::fail, kOperator, kReset};
+    case gsp:
+      return {Verdict::fail, kOperator,
+              "Reset the GPU and run a field diagnosis: most of these need replacement."};
+  }
+  return {Verdict::skipped, kNobody, ""};
+}
+
+XidAction action_of(const Xid& xid) {
+  const auto found = std::ranges::find(kActions, xid.immediate, &CatalogueAction::name);
+  const XidAction catalogue = found == kActions.end() ? kActions.back().action : found->action;
+  const XidAction paper = action_of(xid.of);
+  // A program that only has to be restarted is no fault of the node.
+  if (xid.of == software && catalogue.verdict < Verdict::fail) return paper;
+  // The catalogue says more of what to do about uncorrectable failures.
+  const bool as_strict = paper.verdict == catalogue.verdict && xid.of != uncorrectable;
+  return paper.verdict > catalogue.verdict || as_strict ? paper : catalogue;
+}
+
+// "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)". The numbers are those
+// of nvmlDeviceGpuRecoveryAction_t.
+Verdict verdict_of_recovery(std::string_view message) {
+  constexpr std::string_view kTo = " to 0x";
+  const size_t at = message.rfind(kTo);
+  if (at == message.npos || at + kTo.size() == message.size()) return Verdict::fail;
+  switch (message[at + kTo.size()]) {
+    case '0': return Verdict::pass;
+    case '4': return Verdict::degraded;  // it works until its programs have ended
+    default: return Verdict::fail;
+  }
 }
 
 }  // namespace
 
 std::string_view xid_class_name(XidClass of) {
   switch (of) {
-    case none: return "not in the paper's table";
+    case none: return "none of the paper's classes";
     case software: return "software causes";
     case nvlink: return "NVLink error";
     case memory_ecc: return "memory ECC error";
@@ -71,31 +148,23 @@ std::string_view xid_class_action(XidClass of) {
   return "";
 }
 
-std::span<const Xid> xid_table() { return kTable; }
-
 const Xid* find_xid(int code) {
-  const auto found = std::ranges::find(kTable, code, &Xid::code);
-  return found == kTable.end() ? nullptr : &*found;
+  const auto found = std::ranges::find(xid_table(), code, &Xid::code);
+  return found == xid_table().end() ? nullptr : &*found;
 }
 
-Verdict xid_verdict(const Xid& xid) {
-  if (wants_reset(xid)) return Verdict::fail;
-  if (xid.of == memory_ecc || xid.of == nvlink) return Verdict::degraded;
-  return Verdict::pass;
+Verdict xid_verdict(const Xid& xid, std::string_view message) {
+  const std::string_view immediate = xid.immediate;
+  if (immediate == "XID_154") return verdict_of_recovery(message);
+  if (immediate == "WORKFLOW_NVLINK5_ERR" && message.find("Nonfatal") != message.npos) {
+    return Verdict::degraded;
+  }
+  return action_of(xid).verdict;
 }
 
-std::string xid_hint(const Xid& xid) {
-  if (is(xid.immediate, "RESTART_BM")) return "Restart the node; if it recurs, contact support.";
-  if (is(xid.immediate, "RESET_GPU") && xid.of == gsp) {
-    return "Reset the GPU and run a field diagnosis: most of these need replacement.";
-  }
-  if (is(xid.immediate, "RESET_GPU") || xid.of == uncorrectable) {
-    return "Reset the GPU or restart the node; if it recurs, contact support.";
-  }
-  if (xid.of == memory_ecc) return "Reset the GPU when it is idle, so that bad rows are remapped.";
-  if (xid.of == nvlink) return "Stress-test the links of the GPU; drain the node if it recurs.";
-  return "Check the program that was running; if it is correct, test the GPU memory.";
-}
+std::string xid_hint(const Xid& xid) { return action_of(xid).hint; }
+
+std::string_view xid_actor(const Xid& xid) { return action_of(xid).actor; }
 
 std::optional<XidLine> parse_xid(std::string_view line) {
   constexpr std::string_view kMark = "NVRM: Xid (";
@@ -107,9 +176,11 @@ std::optional<XidLine> parse_xid(std::string_view line) {
   std::string_view device = line.substr(0, close);
   if (device.starts_with("PCI:")) device.remove_prefix(4);
   line.remove_prefix(close + 3);
-  const auto code = parse_u64(line.substr(0, line.find_first_not_of("0123456789")));
+  const size_t end = std::min(line.find_first_not_of("0123456789"), line.size());
+  const auto code = parse_u64(line.substr(0, end));
   if (!code || *code > 9999) return std::nullopt;
-  return XidLine{.device = printable(device), .code = static_cast<int>(*code)};
+  return XidLine{
+      .device = printable(device), .code = static_cast<int>(*code), .message = line.substr(end)};
 }
 
 }  // namespace ff::validate

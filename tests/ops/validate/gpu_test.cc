@@ -287,7 +287,7 @@ TEST_F(Gpu, OneAtWhichNvmlHangsIsNamed) {
   EXPECT_EQ(not_passed(), Names{"gpu.health of " + part(5)});
   const Finding hung = found("gpu.health", part(5));
   EXPECT_EQ(hung.verdict, Verdict::fail);
-  EXPECT_EQ(hung.found, "NVML hung when asked about this GPU; 2 more were not asked");
+  EXPECT_EQ(hung.found, "NVML hung when queried about this GPU; 2 more were not queried");
   EXPECT_EQ(verdict("gpu.ecc", part(4)), Verdict::pass);  // what was read before
 }
 
@@ -295,7 +295,7 @@ TEST_F(Gpu, NvmlHangsBeforeAnyGpu) {
   judge(ask("hung-at-once", kSecond / 5));
   EXPECT_EQ(not_passed(), Names{"gpu.health of "});
   EXPECT_EQ(verdict("gpu.health"), Verdict::fail);
-  EXPECT_EQ(found("gpu.health").found, "NVML hung before it told of any GPU");
+  EXPECT_EQ(found("gpu.health").found, "NVML hung before it reported a GPU");
 }
 
 TEST_F(Gpu, NvmlHangsAfterAllGpus) {
@@ -310,7 +310,7 @@ TEST_F(Gpu, OneAtWhichNvmlCrashesIsNamed) {
   EXPECT_EQ(not_passed(), Names{"gpu.health of " + part(2)});
   EXPECT_EQ(verdict("gpu.health", part(2)), Verdict::fail);
   EXPECT_EQ(found("gpu.health", part(2)).found,
-            fmt::format("NVML crashed: {} when asked about this GPU; 5 more were not asked",
+            fmt::format("NVML crashed: {} when queried about this GPU; 5 more were not queried",
                         ::strsignal(SIGSEGV)));
 }
 

@@ -2,6 +2,7 @@
 #include "ops/validate/history.h"
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
 #include "platform/io/temp_dir.h"
 
@@ -85,19 +86,29 @@ TEST_F(HistoryTest, CountersAreKnownByBoot) {
 }
 
 TEST_F(HistoryTest, WhenTheMachinesOwnLogWasLastRead) {
-  const auto add_log = [&](Verdict verdict, const std::string& file) {
+  const auto add_log = [&](Verdict verdict) {
     at_ += kSecond;
     const Finding one{.name = "log.kernel", .verdict = verdict};
-    ASSERT_TRUE(history_.add({.wall_ns = at_, .log_file = file}, {one}).ok());
+    ASSERT_TRUE(history_.add({.wall_ns = at_}, {one}).ok());
   };
   add(finding(1));
   EXPECT_EQ(history_.last_log().value(), 0);
-  add_log(Verdict::pass, "");
+  add_log(Verdict::pass);
   const int64_t known = at_;
   EXPECT_EQ(history_.last_log().value(), known);
-  add_log(Verdict::could_not_run, "");
-  add_log(Verdict::fail, "/tmp/kern.log");
+  add_log(Verdict::could_not_run);
   EXPECT_EQ(history_.last_log().value(), known);
+  // As earlier versions stored a run on a saved log.
+  add_log(Verdict::fail);
+  sqlite3* other = nullptr;
+  ASSERT_EQ(::sqlite3_open((dir_ / "validate.db").c_str(), &other), SQLITE_OK);
+  const char* const change =
+      "UPDATE run SET log_file = '/tmp/kern.log' WHERE verdict = 'pass' AND "
+      "id = (SELECT max(id) FROM run)";
+  ASSERT_EQ(::sqlite3_exec(other, change, nullptr, nullptr, nullptr), SQLITE_OK);
+  ::sqlite3_close(other);
+  EXPECT_EQ(history_.last_log().value(), known);
+  EXPECT_EQ(history_.runs(10).value().size(), 3u);
 }
 
 TEST_F(HistoryTest, SeriesAreOfTheLastRunsTheOldestFirst) {
@@ -107,6 +118,12 @@ TEST_F(HistoryTest, SeriesAreOfTheLastRunsTheOldestFirst) {
   ASSERT_EQ(series[0].values.size(), 3u);
   EXPECT_EQ(series[0].values.front().value, 3);
   EXPECT_EQ(series[0].values.back().value, 5);
+}
+
+// Earlier versions recorded that the clock was synchronised: it is no part that can be gone.
+TEST_F(HistoryTest, ARecordedClockIsNoPart) {
+  ASSERT_TRUE(history_.adopt({{"clock", "kept"}, {"cores", "2"}}, at_).ok());
+  EXPECT_EQ(*history_.inventory().value(), (Inventory{{"cores", "2"}}));
 }
 
 TEST_F(HistoryTest, AnInventoryReplacesTheOneBefore) {

@@ -304,14 +304,15 @@ TEST_F(HostTest, ProcessesAreReadWhateverTheirName) {
 }
 
 TEST_F(HostTest, ManyDeadProcessesAreDegraded) {
-  EXPECT_TRUE(is_finding(only(pcie8_, "host.processes"), Verdict::pass, "0 dead"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.processes"), Verdict::pass,
+                         "0 zombies, 0 in uninterruptible sleep"));
   for (int i = 0; i < 20; i++) {
     EXPECT_EQ(only(pcie8_, "host.processes").verdict, Verdict::pass) << i;
     pcie8_.patch(process(5000 + i, 'Z', 900, 1000, 0, "python"));
   }
   pcie8_.patch(process(6000, 'D', 900, 1000, 0, "dd"));
   EXPECT_TRUE(is_finding(only(pcie8_, "host.processes"), Verdict::degraded,
-                         "20 dead and not cleared away, 1 waiting for a device, of 27"));
+                         "20 zombies, 1 in uninterruptible sleep, of 27 processes"));
 }
 
 TEST_F(HostTest, ProcessesThatWereLeftBehindAreNamed) {
@@ -319,7 +320,8 @@ TEST_F(HostTest, ProcessesThatWereLeftBehindAreNamed) {
   pcie8_.patch(process(7000, 'S', 1, 999, 9'000'000, "mysqld") +
                process(7001, 'S', 900, 1000, 9'000'000, "python") +
                process(7002, 'S', 1, 1000, 262'143, "tmux"));
-  EXPECT_TRUE(is_finding(only(pcie8_, "host.processes"), Verdict::pass, "0 dead"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.processes"), Verdict::pass,
+                         "0 zombies, 0 in uninterruptible sleep"));
   pcie8_.patch(process(7003, 'S', 1, 1000, 262'144, "python") +
                process(7004, 'S', 1, 1001, 10, "train") + "/proc/7004/fd/9 -> /dev/nvidia3\n");
   EXPECT_TRUE(is_finding(only(pcie8_, "host.processes"), Verdict::degraded,
@@ -330,9 +332,17 @@ TEST_F(HostTest, FilesOfOthersThatAreHiddenAreSaid) {
   pcie8_.patch(process(7004, 'S', 1, 1001, 10, "train") + "/proc/7004/fd/9 -> /dev/nvidia3\n");
   pcie8_.watched.refused = {"/machine/proc/7004/fd"};
   const Finding hidden = only(pcie8_, "host.processes");
-  EXPECT_TRUE(
-      is_finding(hidden, Verdict::could_not_run, "what 1 of other users have open is not seen"));
+  EXPECT_TRUE(is_finding(hidden, Verdict::could_not_run,
+                         "the open files of 1 processes of other users are hidden"));
   EXPECT_NE(hidden.hint.find("root"), std::string::npos);
+}
+
+// Whatever was adopted: it is no part of the inventory.
+TEST_F(HostTest, AnUnsynchronisedClockIsDegraded) {
+  EXPECT_TRUE(
+      is_finding(clock_finding({.synchronized = false}), Verdict::degraded, "not synchronised"));
+  EXPECT_TRUE(is_finding(clock_finding({.synchronized = true, .offset_seconds = 0.25}),
+                         Verdict::pass, "synchronised, +0.250000 s off"));
 }
 
 // Data from the machine that runs the test is not that of the recorded one.

@@ -101,6 +101,16 @@ TEST_F(NetworkTest, APortThatWasAdoptedUnusedIsNotMissed) {
   EXPECT_TRUE(all_are(pcie8_.run("host.inventory"), Verdict::pass));
 }
 
+// Adoption records what hardware there is, and no fault.
+TEST_F(NetworkTest, ALinkThatWasAdoptedWithoutASubnetManagerFailsNevertheless) {
+  pcie8_.patch("/sys/class/infiniband/mlx5_0/ports/1/state = 2: INIT\n");
+  pcie8_.adopt();
+  EXPECT_TRUE(is_finding(ib(), Verdict::fail, "INIT, LinkUp"));
+  // Nor does a link that came up later hide behind a port that had none.
+  (*pcie8_.inventory)["ib mlx5_0/1"] = kNotInUse;
+  EXPECT_TRUE(is_finding(ib(), Verdict::fail, "INIT, LinkUp"));
+}
+
 TEST_F(NetworkTest, AnEthernetPortThatWasAdoptedUnusedIsNotMissed) {
   pcie8_.patch(kEth + "/carrier = 0\n" + kEth + "/speed = -1\n");
   EXPECT_TRUE(is_finding(pcie8_.about("host.inventory", "net enp65s0f0np0"), Verdict::degraded,

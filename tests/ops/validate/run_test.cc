@@ -110,7 +110,7 @@ TEST_F(RunTest, AHangEndsAtItsDeadlineAndIsNamed) {
   const Finding& end = results[0].findings[1];
   EXPECT_EQ(end.name, "test.hang");
   EXPECT_EQ(end.verdict, Verdict::could_not_run);
-  EXPECT_NE(end.found.find("did not end"), std::string::npos) << end.found;
+  EXPECT_NE(end.found.find("missed its deadline"), std::string::npos) << end.found;
   EXPECT_EQ(results[1].findings.back().name, "test.all");
 }
 
@@ -164,6 +164,25 @@ TEST_F(RunTest, LoadsRunAloneAndAfterWhatReads) {
   const auto ended = [&](size_t i) { return *results[i].findings[1].value; };
   EXPECT_LE(ended(1), began(0));
   EXPECT_LE(ended(0), began(2));
+}
+
+TEST_F(RunTest, WhatRunsIsTold) {
+  const Check one = make("test.one", CheckCost::load, span),
+              two = make("test.two", CheckCost::load, span);
+  std::vector<std::string> seen;
+  const RunPlan plan{.checks = {&one, &two},
+                     .inventory = inventory_,
+                     .before = {},
+                     .progress = [&](const RunProgress& now) {
+                       EXPECT_EQ(now.total, 2u);
+                       EXPECT_GE(now.seconds, 0);
+                       const char* const name = now.check == nullptr ? "none" : now.check->name;
+                       seen.push_back(fmt::format("{} done, {}", now.done, name));
+                     }};
+  ASSERT_TRUE(run_checks(tree_, clock_, stop_, plan, [](const CheckResult&) {}).ok());
+  for (const char* const text : {"0 done, test.one", "1 done, test.two"}) {
+    EXPECT_NE(std::ranges::find(seen, text), seen.end()) << text;
+  }
 }
 
 TEST_F(RunTest, BesideAJobLoadsDoNotRun) {
@@ -271,8 +290,9 @@ TEST_P(FaultTest, IsFoundByTheCheckThatHasTo) {
   const bool hangs = fault.fault == InjectedFault::hang;
   const auto findings = check(fault.fault).findings();
   const auto found = std::ranges::find_if(findings, [&](const Finding& one) {
-    return one.name == fault.check && (hangs ? one.found.find("did not end") != std::string::npos
-                                             : one.verdict >= Verdict::degraded);
+    return one.name == fault.check &&
+           (hangs ? one.found.find("missed its deadline") != std::string::npos
+                  : one.verdict >= Verdict::degraded);
   });
   ASSERT_NE(found, findings.end()) << fault.name;
   EXPECT_NE(found->hint, "") << fault.name;

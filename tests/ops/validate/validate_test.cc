@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "cmd/validate/host_allreduce.h"
+#include "ops/validate/machine.h"
 #include "platform/io/system_disk.h"
 #include "platform/io/temp_dir.h"
 
@@ -113,9 +114,48 @@ TEST_F(ValidateRunTest, FaultsThatWerePutInAreNotRemembered) {
   EXPECT_TRUE(history_.runs(10).value().empty());
 }
 
+// A GPU that was dead when the node was adopted is not in its inventory.
+TEST_F(ValidateRunTest, ARequiredPartIsNotExcusedByAdoption) {
+  const SystemTree empty(disk_, dir_.path());
+  ASSERT_TRUE(history_.adopt({{"cores", "2"}}, clock_.wall_ns()).ok());
+  const auto verdict = [&](std::vector<std::string> only, std::vector<std::string> required) {
+    const ValidationRequest request{.only = std::move(only), .required = std::move(required)};
+    const auto report =
+        validate(empty, clock_, stop_, &history_, request, [](const CheckResult&) {});
+    EXPECT_TRUE(report.ok());
+    return report ? *report : ValidationReport();
+  };
+  EXPECT_EQ(verdict({"gpu"}, {}).verdict, Verdict::skipped) << "nothing was checked: no pass";
+  for (const char* const required : {"gpu", "gpu.health"}) {
+    const ValidationReport report = verdict({"gpu"}, {required});
+    EXPECT_EQ(report.verdict, Verdict::fail) << required;
+    const Finding finding = of(report, "gpu.health", "");
+    EXPECT_EQ(finding.verdict, Verdict::fail);
+    EXPECT_EQ(finding.source, std::string("--require ") + required);
+    EXPECT_NE(finding.hint, "");
+  }
+  EXPECT_EQ(verdict({"gpu"}, {"host"}).verdict, Verdict::fail) << "it was not run";
+}
+
+// A node with InfiniBand and without bonds has a network.
+TEST_F(ValidateRunTest, OfARequiredGroupOnePartIsEnough) {
+  Machine machine("pcie8");
+  machine.patch("- /proc/net/bonding\n").adopt();
+  ASSERT_TRUE(history_.adopt(*machine.inventory, clock_.wall_ns()).ok());
+  const auto verdict = [&](const char* required) {
+    const ValidationRequest request{.only = {"network"}, .required = {required}};
+    const auto report =
+        validate(machine.tree, clock_, stop_, &history_, request, [](const CheckResult&) {});
+    EXPECT_TRUE(report.ok());
+    return report ? report->verdict : Verdict::could_not_run;
+  };
+  EXPECT_EQ(verdict("network"), Verdict::pass);
+  EXPECT_EQ(verdict("network.bond"), Verdict::fail);
+}
+
 TEST_F(ValidateRunTest, NamesThatAreNoneAreRefused) {
   for (const ValidationRequest& request :
-       {ValidationRequest{.only = {"cpus"}}, ValidationRequest{.required = {"cpu.kernels"}}}) {
+       {ValidationRequest{.only = {"cpus"}}, ValidationRequest{.required = {"cpus.kernels"}}}) {
     const auto report =
         validate(tree_, clock_, stop_, &history_, request, [](const CheckResult&) {});
     ASSERT_FALSE(report.ok());
