@@ -91,7 +91,7 @@ void declare_checkpoint(Command& checkpoint) {
       "stores each distinct chunk once, however many checkpoints contain it, so a step that "
       "changes a tenth of the state writes about a tenth. ff checks the CRC32C of a chunk at every "
       "read. A checkpoint appears completely or not at all, also when the machine crashes.\n\nA "
-      "checkpoint has the name RUN@STEP; RUN alone means the last saved step of that run, @STEP a "
+      "checkpoint has the name RUN@STEP; RUN alone means the highest step of that run, @STEP a "
       "step of the run 'default'.");
   checkpoint.option("--store", dir(common.store), "Directory or ff:// URL of the store")
       .config("checkpoint.store")
@@ -111,6 +111,7 @@ void declare_checkpoint(Command& checkpoint) {
   declare_checkpoint_diff(checkpoint, common);
   declare_checkpoint_latest(checkpoint, common);
   declare_checkpoint_verify(checkpoint, common);
+  declare_checkpoint_repair(checkpoint, common);
   declare_checkpoint_forget(checkpoint, common);
   declare_checkpoint_prune(checkpoint, common);
   declare_checkpoint_export(checkpoint, common);

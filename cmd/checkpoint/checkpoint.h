@@ -69,6 +69,7 @@ void declare_checkpoint_show(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_diff(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_latest(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_verify(Command& checkpoint, CheckpointOptions& common);
+void declare_checkpoint_repair(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_forget(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_prune(Command& checkpoint, CheckpointOptions& common);
 

@@ -22,8 +22,10 @@ Json step_json(const checkpoint::StepInfo& info) {
                                          : "committed";
   if (info.summary) {
     const auto& [header, end] = *info.summary;
-    step["created_ns"] = header.created_ns;
     step["created"] = format_time(header.created_ns);
+    // A number of this size is not exact in jq and JavaScript.
+    step["created_ns"] = std::to_string(header.created_ns);
+    step["created_seconds"] = to_seconds(header.created_ns);
     step["world"] = header.world;
     step["files"] = end.files;
     step["tensors"] = end.tensors;
@@ -70,9 +72,11 @@ void step_rows(Table& table, const checkpoint::StepInfo& info) {
     return;
   }
   const auto& [header, end] = *info.summary;
-  table.row({info.name.run, step, info.verified ? Cell("verified", Color::green) : "committed",
-             format_time(header.created_ns), format_count(end.files), format_count(end.tensors),
-             format_size(end.size), header.user + "@" + header.host});
+  const Cell state = !info.damage.empty() ? Cell("damaged", Color::red)
+                     : info.verified      ? Cell("verified", Color::green)
+                                          : Cell("committed");
+  table.row({info.name.run, step, state, format_time(header.created_ns), format_count(end.files),
+             format_count(end.tensors), format_size(end.size), header.user + "@" + header.host});
 }
 
 Result<void> run_checkpoint_ls(Session& session, const CheckpointOptions& common,
@@ -339,8 +343,8 @@ Result<void> run_latest(Session& session, const CheckpointOptions& common,
 void declare_steps(Command& list, CheckpointOptions& common) {
   auto& run_name = list.keep<std::string>();
   list.about(
-      "Lists every step of every run with its state: verified, committed, incomplete (with the "
-      "missing ranks) or damaged.");
+      "Lists every step of every run with its state: committed, verified or damaged (by the last "
+      "'ff checkpoint verify'), or incomplete, with the missing ranks.");
   list.argument("RUN", text(run_name, "RUN"), "List only this run").optional();
   list.example("ff checkpoint list --store /data/ckpt", "everything in a store");
   list.run([&common, &run_name](Session& s) { return run_checkpoint_ls(s, common, run_name); });
@@ -383,9 +387,12 @@ void declare_checkpoint_diff(Command& checkpoint, CheckpointOptions& common) {
 }
 
 void declare_checkpoint_latest(Command& checkpoint, CheckpointOptions& common) {
-  auto& latest = checkpoint.sub("latest", "Print the last saved step");
+  auto& latest = checkpoint.sub("latest", "Print the highest step");
   auto& arguments = latest.keep<LatestArguments>();
-  latest.about("Prints the number of the last saved step of RUN, for scripts.");
+  latest.about(
+      "Prints the highest readable step of RUN, for scripts. A lower step that is saved or "
+      "replaced "
+      "later does not change it.");
   latest.argument("RUN", text(arguments.run, "RUN"), "Run").optional();
   latest.flag("--path", arguments.path, "Print the path of the step in the store instead");
   latest.example("step=$(ff checkpoint latest --store /data/ckpt llama)",

@@ -48,25 +48,22 @@ Result<checkpoint::SplitRule> parse_split(std::string_view text) {
   return rule;
 }
 
-// The environment variables of torchrun are the defaults of options. A restarted job is a new
-// attempt.
-Result<void> fill_from_torchrun(SaveArguments& arguments) {
-  if (std::getenv("TORCHELASTIC_RUN_ID") == nullptr) return {};
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string_view(value == nullptr ? "" : value);
-  };
-  const auto fill = [&](std::optional<uint32_t>& field, const char* name) -> Result<void> {
-    if (field || variable(name).empty()) return {};
-    auto number = read_number<uint32_t>(variable(name));
-    if (!number) return std::move(number).error().with_context(fmt::format("{}: ", name));
-    field = *number;
-    return {};
-  };
-  FF_TRY(fill(arguments.rank, "RANK"));
-  FF_TRY(fill(arguments.world, "WORLD_SIZE"));
-  std::string& attempt = arguments.options.attempt;
-  if (attempt.empty()) attempt = checkpoint::attempt_from_environment();
+// RANK and WORLD_SIZE of torchrun and of a task's ranks are the defaults of --rank and --world.
+Result<void> fill_ranks(SaveArguments& arguments) {
+  checkpoint::SaveOptions& options = arguments.options;
+  options.rank = arguments.rank.value_or(0);
+  options.world = arguments.world.value_or(1);
+  const bool alone = arguments.world == 1U;  // whatever rank this is: it saves by itself
+  if (!alone && !(arguments.rank && arguments.world)) {
+    FF_TRY(const auto found, checkpoint::rank_from_environment());
+    if (found) {
+      options.rank = arguments.rank.value_or(found->rank);
+      options.world = arguments.world.value_or(found->world);
+    }
+  }
+  if (options.world > 1 && options.attempt.empty()) {
+    options.attempt = checkpoint::attempt_from_environment();
+  }
   return {};
 }
 
@@ -132,7 +129,7 @@ Json save_report_json(const checkpoint::SaveReport& report) {
           {"seconds", to_seconds(report.elapsed_ns)}};
 }
 
-void print_report(Output& out, const checkpoint::SaveReport& report,
+void print_report(Output& out, const checkpoint::SaveReport& report, uint32_t rank,
                   const std::optional<DeviceSpeed>& device) {
   for (const auto& warning : report.warnings) out.warn("{}", warning);
   const auto rate = device ? std::optional(device->write) : std::nullopt;
@@ -141,7 +138,7 @@ void print_report(Output& out, const checkpoint::SaveReport& report,
       out.line("{} exists already with the same content", report.name.text());
       return;
     case checkpoint::SaveOutcome::waiting:
-      out.line("{}: this rank is saved; {} of the ranks are missing", report.name.text(),
+      out.line("{}: rank {} is stored; waiting for {} more", report.name.text(), rank,
                report.missing_ranks);
       break;
     case checkpoint::SaveOutcome::committed: out.line("{}", report.name.text()); break;
@@ -158,8 +155,6 @@ void print_report(Output& out, const checkpoint::SaveReport& report,
 
 Result<void> fill_options(SaveArguments& arguments, CheckpointSession& run) {
   checkpoint::SaveOptions& options = arguments.options;
-  options.rank = arguments.rank.value_or(0);
-  options.world = arguments.world.value_or(1);
   options.identity = identity(run.context().disk);
   if (arguments.digest) {
     FF_TRY(options.digest, simd::parse_digest_kind(*arguments.digest));
@@ -188,7 +183,7 @@ void tell_agent(Session& session, Rng& rng, const checkpoint::SaveReport& report
 Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArguments& arguments) {
   CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
-  FF_TRY(fill_from_torchrun(arguments));
+  FF_TRY(fill_ranks(arguments));
   FF_TRY(fill_options(arguments, run));
   FF_TRY(const auto inputs, save_inputs(arguments));
   auto bar = run.bar("save");
@@ -196,7 +191,8 @@ Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArg
   bar.reset();
   session.out.data(save_report_json(report));
   tell_agent(session, run.context().rng, report);
-  print_report(session.out, report, load_device_speed(run.context().clock, store));
+  print_report(session.out, report, arguments.options.rank,
+               load_device_speed(run.context().clock, store));
   return {};
 }
 
@@ -242,7 +238,7 @@ Result<void> run_watch(Session& session, const CheckpointOptions& common,
       session.out.warn("{}: {}", path, saved.error().message);
       return session.out.emit({{"path", path}, {"error", saved.error().message}});
     }
-    print_report(session.out, *saved, std::nullopt);
+    print_report(session.out, *saved, 0, std::nullopt);
     Json data = save_report_json(*saved);
     data["path"] = path;
     return session.out.emit(data);
@@ -262,7 +258,9 @@ void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common) {
       "keeps all other files as they are, directories with modes and times.\n\nSeveral ranks save "
       "shards of one checkpoint with equal --run, --step, --world and --attempt; the last rank to "
       "finish commits it. If a rank never saves, the step stays incomplete, as 'ff checkpoint "
-      "list' shows.\n\nIf the step exists, the command succeeds if the content is equal, and is "
+      "list' shows. Under torchrun and in a task of several ranks, each rank saves its shard; with "
+      "--world 1 it saves a whole checkpoint by itself.\n\nIf the step exists, the command "
+      "succeeds if the content is equal, and is "
       "refused (exit 5) otherwise.\n\nIf the scheduler has restarted a task, the earlier attempt "
       "can no longer save into a run that the later attempt uses: exit code 5.\n\nIn a task "
       "(FF_TASK_DIR is set), ff writes the step to the file 'saved' in that directory when the "
@@ -273,14 +271,15 @@ void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common) {
   declare_common(save, arguments);
   checkpoint::SaveOptions& options = arguments.options;
   save.option("--step", number(options.step, "N"),
-              "Step number; without it the last step of the run plus one");
+              "Step number; without it the highest step of the run plus one");
   save.option("--rank", number(arguments.rank, "R"),
-              "Number of this rank, from 0; without it the rank of torchrun");
+              "Number of this rank, from 0; without it RANK, which torchrun and 'ff schedule' set");
   save.option("--world", number(arguments.world, "N"),
-              "Number of ranks that save together; without it that of torchrun, or 1");
+              "Number of ranks that save together; without it WORLD_SIZE, or 1. With 1, this rank "
+              "saves a whole checkpoint by itself");
   save.option("--attempt", text(options.attempt, "ID"),
-              "Id that all ranks of one attempt share; without it the run id and restart count of "
-              "torchrun")
+              "Id that all ranks share, new for each start of the job; without it the attempt of "
+              "the task, and torchrun's --rdzv-id and restart count")
       .env("FF_ATTEMPT");
   save.option("--split", text(arguments.splits, "GLOB[=DIM]"),
               "Tensors that are split equally over the ranks along DIM (0)");
@@ -301,7 +300,8 @@ void declare_checkpoint_watch(Command& checkpoint, CheckpointOptions& common) {
       "Watches DIR and saves each new file or directory in it as a checkpoint: at once if it was "
       "renamed into place, otherwise when nothing in it has changed for the --settle time and, for "
       ".safetensors files, its header is readable. The step is the number at the end of the name "
-      "(model-1000.safetensors), or the last step plus one. ff ignores names that begin with '.' "
+      "(model-1000.safetensors), or the highest step plus one. ff ignores names that begin with "
+      "'.' "
       "or end in .tmp or .part, and files that the run already has with the same name, size and "
       "time. It runs until it is stopped.");
   watch.argument("DIR", dir(arguments.options.dir), "Directory to watch");

@@ -46,6 +46,7 @@ class CheckpointCommand : public testing::TestWithParam<Where> {
     words.insert(words.begin(), {"ff", "checkpoint"});
     std::map<std::string, std::string> env = {{"FF_STORE", store()}, {"FF_STATE", dir_ / "state"}};
     if (!task_.empty()) env["FF_TASK_DIR"] = task_;
+    env.insert(env_.begin(), env_.end());
     return run({.argv = words, .env = env, .program = FF_BINARY});
   }
   Json data(std::vector<std::string> words) {
@@ -94,6 +95,7 @@ class CheckpointCommand : public testing::TestWithParam<Where> {
 
   TempDir dir_;
   std::string task_;  // its folder, when the commands are in a task
+  std::map<std::string, std::string> env_;
 
  private:
   SystemClock clock_;
@@ -295,6 +297,66 @@ TEST_P(CheckpointCommand, DamageIsNamedAndSalvaged) {
   EXPECT_EQ(salvaged.exit, 3);
   EXPECT_EQ(read_file(dir_ / "rescued/good"), noise(9000));
   EXPECT_FALSE(fs::exists(dir_ / "rescued/bad"));
+}
+
+// Damage, then an intact store again, by each command that can do it.
+TEST_P(CheckpointCommand, DamageIsRepaired) {
+  const std::string file = input("model.bin", noise(200'000));
+  ASSERT_EQ(checkpoint({"save", file}).exit, 0);
+  damage();
+  EXPECT_EQ(checkpoint({"verify"}).exit, 3);
+  const auto steps = data({"list"})["steps"];
+  EXPECT_EQ(steps[0]["state"], "damaged");
+  EXPECT_TRUE(steps[0]["created_ns"].is_string() && steps[0]["created_seconds"].is_number_float());
+  EXPECT_NE(checkpoint({"list"}).out.find("damaged"), std::string::npos);
+  const auto saved = data({"save", file});
+  EXPECT_EQ(saved["chunks_new"], 1);
+  EXPECT_EQ(data({"verify", "--all"})["intact"].size(), 2U);
+  damage();
+  ASSERT_EQ(checkpoint({"verify"}).exit, 3);
+  const ProcessResult other = checkpoint({"repair", "default", input("other", noise(100))});
+  EXPECT_EQ(other.exit, 3);
+  EXPECT_NE(other.out.find("repaired 0 of 1 damaged chunk"), std::string::npos) << other.out;
+  const ProcessResult repaired = checkpoint({"repair", "default", file});
+  EXPECT_EQ(repaired.exit, 0) << repaired.err;
+  EXPECT_EQ(repaired.out, "default@2: repaired 1 of 1 damaged chunk\n");
+  damage();
+  // A run without an intact checkpoint keeps all, others do not; and it can be removed.
+  for (const char* content : {"one", "two"}) {
+    ASSERT_EQ(checkpoint({"save", "--run", "fine", input("model.bin", content)}).exit, 0);
+  }
+  const ProcessResult forgot = checkpoint({"forget", "--keep-last", "1", "--yes"});
+  EXPECT_EQ(forgot.exit, 4);
+  EXPECT_NE(forgot.err.find("forget --run default --all"), std::string::npos) << forgot.err;
+  EXPECT_EQ(data({"list", "fine"})["steps"].size(), 1U);
+  EXPECT_EQ(data({"list", "default"})["steps"].size(), 2U);
+  EXPECT_EQ(checkpoint({"forget", "--run", "default", "--all"}).exit, 5);
+  EXPECT_EQ(checkpoint({"forget", "--run", "default", "--all", "--yes"}).exit, 0);
+  EXPECT_EQ(checkpoint({"list", "default"}).exit, 1);
+  EXPECT_EQ(checkpoint({"verify", "--all"}).exit, 0);
+}
+
+// Shards of two starts of a job never become one checkpoint.
+TEST_P(CheckpointCommand, ARankNeedsTheIdOfItsStart) {
+  const std::string file = input("model.bin", noise(1000));
+  const std::vector<std::string> save = {"save", "--step", "5", file};
+  env_ = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  for (const char* id : {"", "none"}) {
+    env_["TORCHELASTIC_RUN_ID"] = id;
+    const ProcessResult refused = checkpoint(save);
+    EXPECT_EQ(refused.exit, 2);
+    EXPECT_NE(refused.err.find("no attempt id"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("--attempt"), std::string::npos) << refused.err;
+  }
+  EXPECT_EQ(checkpoint({"save", "--step", "4", "--world", "1", file}).out, "default@4\n");
+  env_.insert({{"FF_TASK_OF", "c0ffee"}, {"FF_TASK", "12"}, {"FF_TASK_ATTEMPT", "1"}});
+  const ProcessResult waits = checkpoint(save);
+  EXPECT_EQ(waits.out, "default@5: rank 1 is stored; waiting for 1 more\n") << waits.err;
+  env_["FF_TASK_ATTEMPT"] = "2";  // another start
+  env_["RANK"] = "0";
+  EXPECT_EQ(data(save)["outcome"], "waiting");
+  env_["RANK"] = "1";
+  EXPECT_EQ(data(save)["outcome"], "committed");
 }
 
 TEST_P(CheckpointCommand, NamesCannotForgeTerminalLines) {

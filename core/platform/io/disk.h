@@ -172,7 +172,7 @@ class Disk {
   virtual Result<void> make_symlink(const std::string& target, const std::string& path) = 0;
   virtual Result<std::string> read_symlink(const std::string& path) = 0;
   virtual Result<void> set_mode(const std::string& path, uint32_t mode) = 0;
-  // Sets the modification time; does not follow a symbolic link. Negative: the current time.
+  // Sets the modification time, which may be before 1970; follows no symbolic link. -1: now.
   virtual Result<void> set_mtime(const std::string& path, int64_t mtime_ns) = 0;
   virtual Result<void> sync_dir(const std::string& dir) = 0;
   virtual Result<Space> space(const std::string& path) = 0;

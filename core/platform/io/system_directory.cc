@@ -120,11 +120,12 @@ Result<void> set_mtime_at(int dir, const std::string& name, int64_t mtime_ns,
                           const std::string& path) {
   timespec times[2] = {};
   times[0].tv_nsec = UTIME_OMIT;
-  if (mtime_ns < 0) {
+  if (mtime_ns == -1) {
     times[1].tv_nsec = UTIME_NOW;
   } else {
-    times[1].tv_sec = mtime_ns / kSecond;
-    times[1].tv_nsec = mtime_ns % kSecond;
+    // Before 1970 the seconds are rounded down, as tv_nsec is never negative.
+    times[1].tv_sec = mtime_ns / kSecond - (mtime_ns % kSecond < 0 ? 1 : 0);
+    times[1].tv_nsec = mtime_ns - times[1].tv_sec * kSecond;
   }
   return outcome(utimensat(dir, name.c_str(), times, AT_SYMLINK_NOFOLLOW), path);
 }

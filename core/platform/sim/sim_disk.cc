@@ -473,7 +473,7 @@ Result<void> SimDisk::set_mode(const std::string& path, uint32_t mode) {
 Result<void> SimDisk::set_mtime(const std::string& path, int64_t mtime_ns) {
   FF_TRY(inject_fault(SimOp::name, true, path));
   FF_TRY(const InodeRef node, find(path, false));
-  node->mtime_ns = mtime_ns < 0 ? clock_.wall_ns() : mtime_ns;
+  node->mtime_ns = mtime_ns == -1 ? clock_.wall_ns() : mtime_ns;
   return {};
 }
 

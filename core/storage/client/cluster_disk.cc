@@ -335,8 +335,8 @@ Task<Result<meta::InodeView>> ClusterDisk::set_mtime_in_cluster(std::string path
                                                                 int64_t mtime_ns) {
   FF_CO_TRY(const auto view, co_await lookup_path(std::move(path), false));
   meta::Namespace::Attributes to;
-  to.times_now = mtime_ns < 0;
-  if (mtime_ns >= 0) to.mtime_ns = mtime_ns;
+  to.times_now = mtime_ns == -1;
+  if (mtime_ns != -1) to.mtime_ns = mtime_ns;
   co_return co_await files_.metadata().set_attributes(options_.caller, view.ref(), to);
 }
 

@@ -131,7 +131,7 @@ typedef struct ff_text {  // an entry of the file's __metadata__; UTF-8
 } ff_text;
 
 #define FF_STEP_NEXT UINT64_MAX  // of a save: the last step of the run plus one
-#define FF_STEP_LAST UINT64_MAX  // of a load: the step saved last
+#define FF_STEP_LAST UINT64_MAX  // of a load: the highest step
 #define FF_STEP_NONE UINT64_MAX  // no step was saved yet
 #define FF_RANK_ANY UINT32_MAX
 
@@ -143,7 +143,8 @@ typedef struct ff_save_options {
   const char* file;     // name of the file in the checkpoint; null: "state.safetensors"
   uint32_t rank;        // of `world` ranks, each of which saves a shard of the checkpoint
   uint32_t world;       // 0: 1
-  const char* attempt;  // same on all ranks; null: FF_ATTEMPT, else that of torchrun
+  const char* attempt;  // same on all ranks, new for each start; null: FF_ATTEMPT, else that
+                        // of the task, and torchrun's --rdzv-id and restart
   uint32_t threads;     // writers; 0: one per processor, at most 8
   int replace;          // replace the step if it exists with other content
   int compress;         // compress chunks with zstd where that saves a tenth
@@ -218,7 +219,7 @@ int ff_load_tensor(const ff_loading* loading, size_t index, ff_tensor* tensor); 
 // Reads tensor i into places[i], for all tensors. FF_CORRUPT names tensor and chunk.
 int ff_load_read(ff_loading* loading, void* const* places);
 
-// The step of a run that was saved last; FF_STEP_NONE if the run or the store does not exist.
+// The highest step of a run; FF_STEP_NONE if the run or the store does not exist.
 int ff_latest_step(const char* store, const char* run, uint64_t* step);
 
 // Tasks. The process and the agent of its node communicate by small files in $FF_TASK_DIR. If that

@@ -94,8 +94,8 @@ Result<Request> request_of(const ff_save_options* given) {
   }
   if (options.world > 1 && (options.attempt.empty() || !options.step)) {
     return ff::Error{Errc::usage, "several ranks save together under one step and one attempt",
-                     "Give all ranks the same step and attempt, or set FF_ATTEMPT to a new value "
-                     "for each attempt."};
+                     "Give all ranks the same step and attempt, or set FF_ATTEMPT or torchrun's "
+                     "--rdzv-id to a new value for each start of the job."};
   }
   options.replace = given->replace != 0;
   options.compress = given->compress != 0;

@@ -552,6 +552,11 @@ TEST_P(DiskConformance, ModesAndTimesAreSet) {
   const int64_t old = 1'000'000'000'123'456'789;
   EXPECT_TRUE(ok(disk().set_mtime(at("file"), old)));
   EXPECT_EQ(disk().info(at("file"))->mtime_ns, old);
+  for (const int64_t before_1970 : {-1'500'000'000 * int64_t{1'000'000'000} - 1, int64_t{-7}}) {
+    EXPECT_TRUE(ok(disk().set_mtime(at("file"), before_1970)));
+    EXPECT_EQ(disk().info(at("file"))->mtime_ns, before_1970);
+  }
+  EXPECT_TRUE(ok(disk().set_mtime(at("file"), old)));
   EXPECT_TRUE(ok(disk().set_mtime(at("link"), -1)));  // the link's own
   EXPECT_EQ(disk().info(at("file"))->mtime_ns, old);
   EXPECT_TRUE(ok(disk().set_mtime(at("file"), -1)));

@@ -3,6 +3,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -119,6 +120,60 @@ TEST_F(ConcurrencyTest, TwoSaversOfOneStep) {
     FF_ASSERT_OK(load(load_to("default", path("out"))));
     EXPECT_EQ(read_whole(path("out/f")), noise(static_cast<uint64_t>(round) * 2 + winner, 20'000));
   }
+}
+
+// Two attempts of two ranks at once: exactly one is the checkpoint, and the other has a rank that
+// was refused; no other error.
+TEST_F(ConcurrencyTest, TwoAttemptsOfOneStep) {
+  constexpr size_t kRanksEach = 2;
+  for (uint64_t round = 0; round < 20; round++) {
+    SCOPED_TRACE(round);
+    const bool replace = round % 4 == 3;  // of a step that exists
+    std::vector<Result<SaveReport>> results(2 * kRanksEach, Error{});
+    const uint64_t step = replace ? round - 1 : round;
+    {
+      std::vector<std::jthread> threads;
+      for (size_t s = 0; s < 2 * kRanksEach; s++) {
+        const std::string dir = path(fmt::format("{}", s));
+        write_whole(fs::path(dir) / "f", noise(round * 10 + s, 20'000));
+        threads.emplace_back([&, s, dir] {
+          Actor actor(round * 10 + s);
+          SaveOptions options;
+          options.step = step;
+          options.rank = static_cast<uint32_t>(s % kRanksEach);
+          options.world = kRanksEach;
+          options.attempt = fmt::format("{}-{}", round, s / kRanksEach);
+          options.replace = replace;
+          auto ctx = actor.context();
+          results[s] = ff::checkpoint::save(ctx, store(), {{dir + "/f"}, {}}, options);
+        });
+      }
+    }
+    std::array<size_t, 2> committed{};
+    std::array<size_t, 2> refused{};
+    for (size_t s = 0; s < results.size(); s++) {
+      const auto& result = results[s];
+      if (!result) {
+        EXPECT_EQ(result.error().code, Errc::refused) << result.error().message;
+        refused[s / kRanksEach]++;
+      } else if (result->outcome != SaveOutcome::waiting) {
+        committed[s / kRanksEach]++;
+      }
+    }
+    if (replace) {
+      EXPECT_GT(committed[0], 0u);
+      EXPECT_GT(committed[1], 0u);
+      continue;
+    }
+    const size_t won = committed[0] > 0 ? 0 : 1;
+    EXPECT_GT(committed[won], 0u);
+    EXPECT_EQ(committed[1 - won], 0u);
+    EXPECT_GT(refused[1 - won], 0u);
+  }
+  auto ctx = context();
+  const auto report = verify(ctx, store(), everything());
+  FF_ASSERT_OK(report);
+  EXPECT_TRUE(report->damage.empty()) << report->damage.front().where;
 }
 
 class FullDiskTest : public CheckpointTest {

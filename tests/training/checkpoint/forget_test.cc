@@ -140,25 +140,56 @@ TEST(ForgetTest, WithoutAnIntactStepNothingIsForgotten) {
   break_step(sim, 1);
   break_step(sim, 2);
   const auto report = sim.forget({.keep_last = 1, .apply = true});
-  ASSERT_FALSE(report.ok());
-  EXPECT_EQ(report.error().code, Errc::incomplete);
-  EXPECT_EQ(exit_code(report.error().code), 4);
+  FF_ASSERT_OK(report);
+  ASSERT_EQ(report->blocked.size(), 1u);
+  EXPECT_EQ(report->blocked[0].run, "default");
+  EXPECT_EQ(report->blocked[0].checkpoints, 2u);
+  EXPECT_TRUE(report->forgotten.empty());
+  EXPECT_EQ(sim.steps().size(), 2u);
+  EXPECT_EQ(sim.forget({.steps = {"@1"}, .apply = true})->blocked.size(), 1u);
   EXPECT_EQ(sim.steps().size(), 2u);
   // When no step would be forgotten, none is verified.
   FF_ASSERT_OK(sim.forget({.keep_last = 2, .apply = true}));
 }
 
-TEST(ForgetTest, AnErrorInOneRunChangesNothingInOthers) {
+TEST(ForgetTest, ADamagedRunDoesNotBlockOthers) {
   SimStore sim(1);
   save_steps(sim, {1, 2, 3}, "a");
   save_steps(sim, {11, 12});
   break_step(sim, 11);
   break_step(sim, 12);
-  EXPECT_EQ(sim.forget({.keep_last = 1, .apply = true}).error().code, Errc::incomplete);
-  EXPECT_EQ(sim.steps("a").size(), 3u);
-  FF_ASSERT_OK(sim.forget({.keep_last = 1, .runs = {"a"}, .apply = true}));
+  const auto report = sim.forget({.keep_last = 1, .apply = true});
+  FF_ASSERT_OK(report);
+  EXPECT_EQ(report->blocked.size(), 1u);
+  EXPECT_EQ(forgotten(*report), (std::vector<uint64_t>{1, 2}));
   EXPECT_EQ(sim.steps("a"), (std::vector<uint64_t>{3}));
   EXPECT_EQ(sim.steps().size(), 2u);
+}
+
+TEST(ForgetTest, AWholeRun) {
+  SimStore sim(1);
+  save_steps(sim, {1, 2, 3}, "a");
+  save_steps(sim, {11, 12});
+  verify_step(sim, 12);
+  break_step(sim, 11);
+  FF_ASSERT_OK(sim.save({{"r0", noise(5, 100)}}, 13, {.world = 2, .attempt = "x"}));
+  const auto dry = sim.forget({.runs = {"default"}, .whole_runs = true});
+  FF_ASSERT_OK(dry);
+  EXPECT_EQ(forgotten(*dry), (std::vector<uint64_t>{11, 12, 13}));
+  EXPECT_EQ(sim.steps().size(), 2u);
+  FF_ASSERT_OK(sim.forget({.runs = {"default"}, .whole_runs = true, .apply = true}));
+  EXPECT_EQ(list_runs(sim.disk, sim.open()).value(), std::vector<std::string>{"a"});
+  EXPECT_EQ(sim.steps("a").size(), 3u);
+  FF_ASSERT_OK(sim.prune({.grace_ns = 0}));
+  EXPECT_EQ(sim.chunks(), 4u);
+  EXPECT_TRUE(sim.sound());
+  for (const ForgetOptions& wrong :
+       {ForgetOptions{.whole_runs = true},
+        ForgetOptions{.keep_last = 1, .runs = {"a"}, .whole_runs = true},
+        ForgetOptions{.runs = {"a"}, .steps = {"a@1"}, .whole_runs = true}}) {
+    EXPECT_EQ(sim.forget(wrong).error().code, Errc::usage);
+  }
+  EXPECT_EQ(sim.forget({.runs = {"b"}, .whole_runs = true}).error().code, Errc::not_found);
 }
 
 TEST(ForgetTest, StepsByName) {

@@ -18,6 +18,7 @@
 #include "training/checkpoint/load/tensor_memory.h"
 #include "training/checkpoint/load/verify.h"
 #include "training/checkpoint/options.h"
+#include "training/checkpoint/sim_store.h"
 
 namespace ff::checkpoint {
 namespace {
@@ -374,6 +375,31 @@ TEST_F(HostileStore, WhatAnIndexCannotHoldIsNotSaved) {
   const auto split = save({path("b.safetensors")}, options);
   ASSERT_FALSE(split.ok());
   EXPECT_NE(split.error().message.find("b.safetensors"), std::string::npos);
+}
+
+// The folders of a store may be links to elsewhere: readers write no lease and no mark there.
+TEST_F(HostileStore, ReadersWriteNothingThroughLinks) {
+  fs::remove_all(store() + "/tmp");
+  fs::create_directory_symlink(path("outside"), store() + "/tmp");
+  fs::rename(store() + "/runs/default/1", path("outside/1"));
+  fs::create_directory_symlink(path("outside/1"), store() + "/runs/default/1");
+  const auto before = tree_of(path("outside"));
+  VerifyOptions options = only("@1");
+  // The lease of a reader that pauses would be there now.
+  std::map<std::string, std::string> during;
+  HookDisk disk(disk_);
+  disk.hook = [&](uint64_t) { during.merge(tree_of(path("outside"))); };
+  Context watched{.disk = disk,
+                  .clock = clock_,
+                  .rng = rng_,
+                  .stop = stop_,
+                  .progress = progress_,
+                  .threads = 1};
+  EXPECT_FALSE(verify(watched, store(), options).ok());
+  FF_ASSERT_OK(ff::checkpoint::load(watched, store(), load_to("@1", path("out"))));
+  (void)salvage(watched, store(), {.name = "@1", .dest = path("rescued")});
+  EXPECT_TRUE(during == before);
+  EXPECT_TRUE(tree_of(path("outside")) == before);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ void make_garbage(SimStore& sim) {
   FF_ASSERT_OK(sim.verify({.names = {"@2"}}));
   FF_ASSERT_OK(sim.forget({.keep_last = 1, .apply = true}));
   ASSERT_EQ(sim.chunks(), 3u);
+  sim.clock.advance(kSecond);
 }
 
 // A save that finds the garbage useful.
@@ -141,6 +142,66 @@ TEST(PruneTest, OverdueLeasesAreRemovedWithTheirFolders) {
   EXPECT_FALSE(*lease.is_held());
   EXPECT_FALSE(*io::exists(sim.disk, lease.folder()));
   EXPECT_EQ(sim.entries("trash"), 0u);
+}
+
+// A lease whose time is far in the future, as after the clock of the store was set back.
+TEST(PruneTest, ALeaseFromTheFutureEndsAfterItsTimeout) {
+  SimStore sim(1);
+  make_garbage(sim);
+  auto ctx = sim.context(sim.disk);
+  const auto lease = take_lease(ctx, sim.open(), "save");
+  const std::string path = lease.folder() + std::string(kLeaseSuffix);
+  FF_ASSERT_OK(sim.disk.set_mtime(path, sim.clock.wall_ns() + 24 * kHour));
+  const uint64_t before = sim.disk.mutations();
+  const auto dry = sim.prune({.grace_ns = 0, .dry_run = true});
+  FF_ASSERT_OK(dry);
+  EXPECT_EQ(dry->ahead.size(), 1u);
+  EXPECT_GT(sim.disk.info(path)->mtime_ns, sim.clock.wall_ns());
+  EXPECT_LE(sim.disk.mutations(), before + 4);  // files made to read the clock
+  auto report = sim.prune({.grace_ns = 0});
+  FF_ASSERT_OK(report);
+  ASSERT_EQ(report->ahead.size(), 1u);
+  EXPECT_EQ(report->ahead[0].ahead_ns, 24 * kHour);
+  EXPECT_EQ(report->chunks_deferred, 1u);  // its owner may live, and renews it soon
+  sim.clock.advance(kLeaseTimeoutNs);
+  report = sim.prune({.grace_ns = 0});
+  FF_ASSERT_OK(report);
+  EXPECT_TRUE(report->ahead.empty());
+  EXPECT_EQ(report->overdue.size(), 1u);
+  EXPECT_EQ(report->chunks_deleted, 1u);
+}
+
+// The same of chunks, shards and leftovers.
+TEST(PruneTest, FilesFromTheFutureAgeFromNowOn) {
+  SimStore sim(1);
+  make_garbage(sim);
+  const auto store = sim.open();
+  FF_ASSERT_OK(sim.save({{"r0", noise(50, 100)}}, 7, {.world = 2, .attempt = "a"}));
+  FF_ASSERT_OK(io::make_dirs(sim.disk, kStore + "/tmp/0123"));
+  const int64_t future = sim.clock.wall_ns() + 24 * kHour;
+  const auto dirs = sim.disk.list(store.chunks_dir()).value();
+  for (const auto& dir : dirs) {
+    const auto files = sim.disk.list(io::join(store.chunks_dir(), dir.name)).value();
+    for (const auto& file : files) {
+      FF_ASSERT_OK(
+          sim.disk.set_mtime(io::join(io::join(store.chunks_dir(), dir.name), file.name), future));
+    }
+  }
+  FF_ASSERT_OK(sim.disk.set_mtime(store.shards_dir({"default", 7}) + "/2-a/0.jsonl", future));
+  FF_ASSERT_OK(sim.disk.set_mtime(kStore + "/tmp/0123", future));
+  auto report = sim.prune({});
+  FF_ASSERT_OK(report);
+  EXPECT_EQ(report->chunks_recent, 1u);
+  EXPECT_TRUE(report->abandoned.empty());
+  sim.clock.advance(kHour);
+  report = sim.prune({});
+  FF_ASSERT_OK(report);
+  EXPECT_EQ(report->abandoned.size(), 1u);
+  EXPECT_FALSE(*io::exists(sim.disk, kStore + "/tmp/0123"));
+  sim.clock.advance(kHour);
+  FF_ASSERT_OK(sim.prune({}));
+  EXPECT_EQ(sim.chunks(), 2u);
+  EXPECT_TRUE(sim.sound());
 }
 
 TEST(PruneTest, UsedChunksInTheTrashAreRestored) {

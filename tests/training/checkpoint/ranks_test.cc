@@ -126,7 +126,7 @@ TEST_F(RanksTest, BadOptions) {
   expect_usage(options(2, 2), "rank 2");
   auto no_attempt = options(0, 2);
   no_attempt.attempt.clear();
-  expect_usage(no_attempt, "--attempt");
+  expect_usage(no_attempt, "no attempt id");
   auto no_step = options(0, 2);
   no_step.step.reset();
   expect_usage(no_step, "--step");

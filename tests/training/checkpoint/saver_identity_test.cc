@@ -37,12 +37,16 @@ TEST(IdentityTest, TheAttemptFromTheEnvironment) {
   EXPECT_EQ(attempt(nullptr, "job", "3"), "job.3");
   EXPECT_EQ(attempt("", "job", "3"), "job.3");
   EXPECT_EQ(attempt("mine", "job", "3"), "mine");
+  // Without --rdzv-id all jobs of torchrun have this one.
+  EXPECT_EQ(attempt(nullptr, "none", "0"), "");
+  EXPECT_EQ(attempt("mine", "none", "0"), "mine");
   set("FF_TASK", "12");
   set("FF_TASK_ATTEMPT", "3");
   set("FF_TASK_OF", "c0ffee");
   EXPECT_EQ(attempt("mine", "job", "3"), "mine");
-  EXPECT_EQ(attempt(nullptr, "job", "1"), "12.3-job.1");
-  EXPECT_EQ(attempt(nullptr, nullptr, nullptr), "12.3");
+  EXPECT_EQ(attempt(nullptr, "job", "1"), "c0ffee-12.3-job.1");
+  EXPECT_EQ(attempt(nullptr, "none", "1"), "c0ffee-12.3-none.1");
+  EXPECT_EQ(attempt(nullptr, nullptr, nullptr), "c0ffee-12.3");
   io::SystemDisk disk;
   const auto task = saver_identity(disk, "host", "1.2").task;
   ASSERT_TRUE(task.has_value());
@@ -54,6 +58,27 @@ TEST(IdentityTest, TheAttemptFromTheEnvironment) {
     EXPECT_FALSE(saver_identity(disk, "host", "1.2").task.has_value()) << scheduler;
   }
   for (const char* const name : {"FF_TASK", "FF_TASK_ATTEMPT", "FF_TASK_OF"}) set(name, nullptr);
+}
+
+TEST(IdentityTest, TheRankFromTheEnvironment) {
+  const auto found_in = [](const char* rank, const char* world) {
+    rank != nullptr ? ::setenv("RANK", rank, 1) : ::unsetenv("RANK");
+    world != nullptr ? ::setenv("WORLD_SIZE", world, 1) : ::unsetenv("WORLD_SIZE");
+    auto found = rank_from_environment();
+    ::unsetenv("RANK");
+    ::unsetenv("WORLD_SIZE");
+    return found;
+  };
+  EXPECT_FALSE(found_in(nullptr, nullptr)->has_value());
+  EXPECT_FALSE(found_in("3", nullptr)->has_value());
+  const auto found = found_in("3", "8");
+  ASSERT_TRUE(found.ok() && found->has_value());
+  EXPECT_EQ((*found)->rank, 3u);
+  EXPECT_EQ((*found)->world, 8u);
+  for (const char* const wrong : {"8", "-1", "one", ""}) {
+    EXPECT_EQ(found_in(wrong, "8").error().code, Errc::usage) << wrong;
+  }
+  EXPECT_EQ(found_in("0", "99999999999").error().code, Errc::usage);
 }
 
 }  // namespace

@@ -67,6 +67,91 @@ TEST(VerifyTest, DamageOfASharedChunkIsNamedForEachCheckpoint) {
   EXPECT_FALSE(sim.verified(1) || sim.verified(2));
 }
 
+// Damaged chunks are moved aside, the checkpoint is listed as damaged, and a save of the same data
+// repairs it.
+TEST(VerifyTest, DamagedChunksAreMovedAside) {
+  SimStore sim(1);
+  FF_ASSERT_OK(sim.save(three_files(), 1));
+  FF_ASSERT_OK(sim.verify_all());
+  const auto chunk = sim.chunks_of(1).at(1);
+  const auto store = sim.open();
+  const StepName name{"default", 1};
+  FF_ASSERT_OK(sim.disk.flip_bit(store.chunk_path(chunk), 8 * 5000));
+  const auto found = sim.verify_all();
+  FF_ASSERT_OK(found);
+  EXPECT_EQ(found->bad_chunks, std::vector<simd::Digest>{chunk});
+  EXPECT_EQ(found->set_aside, 1u);
+  EXPECT_FALSE(*io::exists(sim.disk, store.chunk_path(chunk)));
+  EXPECT_TRUE(*io::exists(sim.disk, store.set_aside_path(chunk)));
+  const auto info = step_info(sim.disk, store, name);
+  FF_ASSERT_OK(info);
+  EXPECT_TRUE(info->summary && !info->verified);
+  EXPECT_TRUE(info->damage.starts_with("1 damaged")) << info->damage;
+  const auto again = sim.verify_all();
+  FF_ASSERT_OK(again);
+  EXPECT_EQ(again->set_aside, 0u);
+  EXPECT_EQ(again->bad_chunks.size(), 1u);
+  const auto saved = sim.save(three_files(), 2);
+  FF_ASSERT_OK(saved);
+  EXPECT_EQ(saved->chunks_new, 1u);
+  EXPECT_EQ(saved->chunks_reused, 2u);
+  EXPECT_TRUE(sim.sound());
+  EXPECT_TRUE(step_info(sim.disk, store, name)->damage.empty());
+  EXPECT_TRUE(sim.verified(1) && sim.verified(2));
+  FF_ASSERT_OK(sim.prune({}));
+  EXPECT_EQ(sim.entries("trash"), 1u);  // for the grace period
+  sim.clock.advance(2 * kHour);
+  FF_ASSERT_OK(sim.prune({}));
+  EXPECT_EQ(sim.entries("trash"), 0u);
+}
+
+TEST(VerifyTest, TheSameStepSavedAgainRepairsIt) {
+  SimStore sim(1);
+  FF_ASSERT_OK(sim.save(three_files(), 1));
+  FF_ASSERT_OK(sim.disk.flip_bit(sim.open().chunk_path(sim.chunks_of(1).at(1)), 8 * 5000));
+  FF_ASSERT_OK(sim.verify_all());
+  auto changed = three_files();
+  changed["a"] = noise(40, 5000);
+  EXPECT_EQ(sim.save(changed, 1).error().code, Errc::refused);
+  const auto saved = sim.save(three_files(), 1);
+  FF_ASSERT_OK(saved);
+  EXPECT_EQ(saved->outcome, SaveOutcome::already_there);
+  EXPECT_EQ(saved->chunks_new, 1u);
+  EXPECT_TRUE(sim.sound());
+}
+
+// A saver that writes the damaged chunk again at any point of a verify keeps its new file, also if
+// the verify is killed there.
+TEST(VerifyTest, ASaveAtAnyPointWhileChunksAreMovedAside) {
+  for (const bool killed : {false, true}) {
+    bool reached = true;
+    for (uint64_t at = 0; reached; at++) {
+      SCOPED_TRACE(fmt::format("{} at {}", killed ? "killed" : "runs", at));
+      SimStore sim(at);
+      FF_ASSERT_OK(sim.save(three_files(), 1));
+      const auto chunk = sim.chunks_of(1).at(1);
+      // Its head is damaged, so a saver sees it, too.
+      FF_ASSERT_OK(sim.disk.flip_bit(sim.open().chunk_path(chunk), 8 * 100));
+      HookDisk disk(sim.disk);
+      reached = false;
+      disk.hook = [&](uint64_t number) {
+        if (number != at) return;
+        reached = true;
+        EXPECT_TRUE(io::ok(sim.save(three_files(), 2)));
+        if (killed) sim.disk.crash_at(sim.disk.mutations());
+      };
+      auto ctx = sim.context(disk);
+      (void)verify(ctx, kStore, {.names = {}, .all = true});
+      if (killed) sim.disk.kill();
+      sim.disk.crash_at(UINT64_MAX);
+      if (!reached) {
+        FF_ASSERT_OK(sim.save(three_files(), 2));
+      }
+      EXPECT_TRUE(sim.sound());
+    }
+  }
+}
+
 TEST(VerifyTest, MissingChunksAndChunksInTheTrash) {
   SimStore sim(1);
   FF_ASSERT_OK(sim.save(three_files(), 1));
@@ -110,6 +195,7 @@ TEST(VerifyTest, OneFlippedBitAnywhereIsFoundAndNamed) {
     for (uint64_t i = 0; i < tries; i++) {
       const uint64_t bit = i + 1 < tries ? rng.below(bits) : bits - 1;
       SCOPED_TRACE(fmt::format("{} bit {}", file, bit));
+      const std::string content = io::get(sim.disk, file);
       FF_ASSERT_OK(sim.disk.flip_bit(file, bit));
       const auto report = sim.verify_all();
       FF_ASSERT_OK(report);
@@ -120,7 +206,7 @@ TEST(VerifyTest, OneFlippedBitAnywhereIsFoundAndNamed) {
       ASSERT_FALSE(damage.holds.empty());
       // A mark that was damaged has been written anew by now; that of what was damaged is gone.
       if (file.ends_with("/verified")) continue;
-      FF_ASSERT_OK(sim.disk.flip_bit(file, bit));
+      FF_ASSERT_OK(io::put(sim.disk, file, content));  // a damaged chunk is not there any more
       FF_ASSERT_OK(sim.verify_all());
     }
   }
@@ -208,10 +294,19 @@ TEST(VerifyTest, AReadOnlyStoreIsVerifiedWithoutAMark) {
   SimStore sim(1);
   FF_ASSERT_OK(sim.save(three_files(), 1));
   sim.disk.set_read_only(true);
-  const auto report = sim.verify_all();
+  auto report = sim.verify_all();
   FF_ASSERT_OK(report);
   EXPECT_EQ(report->intact.size(), 1u);
   EXPECT_FALSE(sim.verified(1));
+  const std::string chunk = sim.open().chunk_path(sim.chunks_of(1).at(0));
+  sim.disk.set_read_only(false);
+  FF_ASSERT_OK(sim.disk.flip_bit(chunk, 8 * 5000));
+  sim.disk.set_read_only(true);
+  report = sim.verify_all();
+  FF_ASSERT_OK(report);
+  EXPECT_EQ(report->damaged.size(), 1u);
+  EXPECT_EQ(report->set_aside, 0u);
+  EXPECT_TRUE(*io::exists(sim.disk, chunk));
 }
 
 TEST(VerifyTest, WrongMarks) {

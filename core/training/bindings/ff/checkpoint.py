@@ -245,7 +245,8 @@ def save_async(state, run="default", step=None, store=None, rank=0, world=1, att
     saved. `threads` write; 0: one a processor, at most 8.
 
     Several ranks save shards of one checkpoint with equal run, step, world and attempt (None:
-    FF_ATTEMPT, else torchrun's run and restart); rank="env" takes RANK and WORLD_SIZE.
+    FF_ATTEMPT, else that of the task, and torchrun's --rdzv-id and restart; it must be new for
+    each start of the job); rank="env" takes RANK and WORLD_SIZE.
 
     A program that ends waits for its save; one that is killed leaves the store as it was."""
     if not _default:
@@ -325,7 +326,7 @@ class Periodic:
 
 
 def load(store=None, run="default", step=None, tensors=None, rank=None, threads=0):
-    """What save_async() has saved as RUN@STEP (None: the step saved last), in the same structure.
+    """What save_async() has saved as RUN@STEP (None: the highest step), in the same structure.
 
     Of a checkpoint of safetensors files that came otherwise: {name: tensor}; of several files, a
     dict of these by file name. With `tensors`, a glob or a list of them: {name: tensor} of those
@@ -415,7 +416,7 @@ def _array_of(handle, number, kinds, modules):
 
 
 def latest(store=None, run="default"):
-    """The step of a run that was saved last; None when there is none, or no such store."""
+    """The highest step of a run; None when there is none, or no such store."""
     step = ctypes.c_uint64()
     check(lib.ff_latest_step(_store_of(store), _bytes_of(run, "run"), ctypes.byref(step)))
     return None if step.value == _STEP_OPEN else step.value

@@ -163,6 +163,11 @@ Result<StepInfo> step_info(io::Disk& disk, const Store& store, const StepName& n
   if (mark && *mark && (*mark)->index_digest == info.summary->end.index.hex()) {
     info.verified = (*mark)->verified;
   }
+  const auto damaged = read_damaged(disk, store, name);
+  if (damaged && *damaged && (*damaged)->index_digest == info.summary->end.index.hex()) {
+    info.damage = fmt::format("{} damaged or missing chunks, found {}", (*damaged)->chunks,
+                              format_time((*damaged)->found.at_ns));
+  }
   return info;
 }
 
@@ -177,19 +182,36 @@ std::optional<LatestMark> read_latest(io::Disk& disk, const Store& store, const 
   return LatestMark{*step, std::string(line.substr(space + 1))};
 }
 
-Result<StepName> latest_step(io::Disk& disk, const Store& store, const std::string& run) {
-  if (const auto mark = read_latest(disk, store, run)) {
-    const StepName name{run, mark->step};
-    const auto summary = read_summary(disk, store.index_path(name));
-    if (summary && summary->end.index.hex() == mark->index_digest) return name;
-  }
-  FF_TRY(const auto steps, committed_steps(disk, store, run));
+namespace {
+
+// The readable checkpoint with the highest step, and its index.
+struct HighestStep {
+  StepName name;
+  simd::Digest index;
+};
+
+Result<std::optional<HighestStep>> highest_step(io::Disk& disk, const Store& store,
+                                                const std::string& run, bool& committed) {
+  committed = false;
+  FF_TRY(const auto steps, list_steps(disk, store, run));
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    if (read_summary(disk, store.index_path({run, *step}))) return StepName{run, *step};
+    const StepName name{run, *step};
+    const auto summary = read_summary(disk, store.index_path(name));
+    if (summary) return std::optional(HighestStep{name, summary->end.index});
+    committed = committed || summary.error().code != Errc::not_found;
   }
+  return std::optional<HighestStep>();
+}
+
+}  // namespace
+
+Result<StepName> latest_step(io::Disk& disk, const Store& store, const std::string& run) {
+  bool committed = false;
+  FF_TRY(const auto highest, highest_step(disk, store, run, committed));
+  if (highest) return highest->name;
   return Error{Errc::not_found,
                fmt::format("run '{}' has no {} checkpoint in {}", run,
-                           steps.empty() ? "committed" : "readable", store.path()),
+                           committed ? "readable" : "committed", store.path()),
                "'ff checkpoint list' lists the checkpoints."};
 }
 
@@ -224,33 +246,95 @@ Result<void> write_latest(Context& context, const Store& store, const StepName& 
                           context.rng.hex_id());
 }
 
-Result<void> write_verified(Context& context, const Store& store, const StepName& name,
-                            const simd::Digest& index_digest, std::string_view ff_version) {
-  const int64_t now = context.clock.wall_ns();
-  std::string line = fmt::format(R"({{"verified":1,"index":"{}","at":"{}","at_ns":{},"ff":)",
-                                 index_digest.hex(), format_time(now), now);
-  append_json_string(line, ff_version);
-  return io::replace_file(context.disk, store.verified_path(name), seal_line(std::move(line)),
+// Another process may commit or forget meanwhile: the one that writes last sees what all did.
+Result<void> update_latest(Context& context, const Store& store, const std::string& run) {
+  for (;;) {
+    FF_TRY(context.stop.check());
+    bool committed = false;
+    FF_TRY(const auto highest, highest_step(context.disk, store, run, committed));
+    if (!highest) return {};
+    const auto mark = read_latest(context.disk, store, run);
+    if (mark && mark->step == highest->name.step && mark->index_digest == highest->index.hex()) {
+      return {};
+    }
+    FF_TRY(write_latest(context, store, highest->name, highest->index));
+  }
+}
+
+namespace {
+
+// A mark of verify beside an index: a sealed line.
+struct StepMark {
+  std::string path;
+  std::string index_digest;
+  Verification found = {};
+  std::optional<uint64_t> chunks = {};  // damaged ones
+};
+
+Result<void> write_mark(Context& context, std::string_view kind, const StepMark& mark) {
+  std::string line =
+      fmt::format(R"({{"{}":1,"index":"{}","at":"{}","at_ns":{},"ff":)", kind, mark.index_digest,
+                  format_time(mark.found.at_ns), mark.found.at_ns);
+  append_json_string(line, mark.found.ff_version);
+  if (mark.chunks) line += fmt::format(R"(,"chunks":{})", *mark.chunks);
+  return io::replace_file(context.disk, mark.path, seal_line(std::move(line)),
                           context.rng.hex_id());
 }
 
-Result<std::optional<VerifiedMark>> read_verified(io::Disk& disk, const Store& store,
-                                                  const StepName& name) {
-  auto text = io::read_file(disk, store.verified_path(name), kMarkFileMax);
+Result<std::optional<StepMark>> read_mark(io::Disk& disk, const std::string& path) {
+  auto text = io::read_file(disk, path, kMarkFileMax);
   if (!text) {
-    if (text.error().code == Errc::not_found) return std::optional<VerifiedMark>();
+    if (text.error().code == Errc::not_found) return std::optional<StepMark>();
     return std::move(text).error();
   }
   std::string_view line = *text;
   if (line.ends_with('\n')) line.remove_suffix(1);
   const auto index = sealed_text(line, "index");
   if (!line_is_sealed(line) || !text->ends_with('\n') || !index) {
-    return Error{Errc::corrupt,
-                 fmt::format("{}: damaged (CRC32C mismatch)", store.verified_path(name)),
+    return Error{Errc::corrupt, fmt::format("{}: damaged (CRC32C mismatch)", path),
                  "'ff checkpoint verify' writes it again."};
   }
-  return std::optional(VerifiedMark{
-      {sealed_number(line, "at_ns").value_or(0), sealed_text(line, "ff").value_or("")}, *index});
+  const auto chunks = sealed_number(line, "chunks").value_or(0);
+  return std::optional(StepMark{.path = path,
+                                .index_digest = *index,
+                                .found = {.at_ns = sealed_number(line, "at_ns").value_or(0),
+                                          .ff_version = sealed_text(line, "ff").value_or("")},
+                                .chunks = static_cast<uint64_t>(std::max<int64_t>(0, chunks))});
+}
+
+}  // namespace
+
+Result<void> write_verified(Context& context, const Store& store, const StepName& name,
+                            const simd::Digest& index_digest, std::string_view ff_version) {
+  return write_mark(context, "verified",
+                    {.path = store.verified_path(name),
+                     .index_digest = index_digest.hex(),
+                     .found = {context.clock.wall_ns(), std::string(ff_version)}});
+}
+
+Result<std::optional<VerifiedMark>> read_verified(io::Disk& disk, const Store& store,
+                                                  const StepName& name) {
+  FF_TRY(auto mark, read_mark(disk, store.verified_path(name)));
+  if (!mark) return std::optional<VerifiedMark>();
+  return std::optional(VerifiedMark{std::move(mark->found), std::move(mark->index_digest)});
+}
+
+Result<void> write_damaged(Context& context, const Store& store, const StepName& name,
+                           const simd::Digest& index_digest, const DamagedMark& mark) {
+  return write_mark(context, "damaged",
+                    {.path = store.damaged_path(name),
+                     .index_digest = index_digest.hex(),
+                     .found = {context.clock.wall_ns(), mark.found.ff_version},
+                     .chunks = mark.chunks});
+}
+
+Result<std::optional<DamagedMark>> read_damaged(io::Disk& disk, const Store& store,
+                                                const StepName& name) {
+  FF_TRY(auto mark, read_mark(disk, store.damaged_path(name)));
+  if (!mark) return std::optional<DamagedMark>();
+  return std::optional(DamagedMark{.found = std::move(mark->found),
+                                   .index_digest = std::move(mark->index_digest),
+                                   .chunks = mark->chunks.value_or(0)});
 }
 
 }  // namespace ff::checkpoint

@@ -34,7 +34,8 @@ struct StepInfo {
   StepName name;
   bool committed = false;
   std::optional<IndexSummary> summary;   // committed and readable
-  std::string damage;                    // committed, but the index is unreadable: the reason
+  std::string damage;                    // committed, but the index is unreadable (no summary), or
+                                         // verify found damaged chunks: the reason
   std::optional<Verification> verified;  // of this index
   std::vector<SaveAttempt> attempts;     // of steps that are not committed
 };
@@ -51,15 +52,16 @@ Result<StepInfo> step_info(io::Disk& disk, const Store& store, const StepName& n
 Result<std::vector<uint64_t>> committed_steps(io::Disk& disk, const Store& store,
                                               const std::string& run);
 
-// The step saved last: what `latest` names when that is committed, else (a crash between the
-// commit and the rename of `latest`, a damaged `latest`) the highest committed step.
-// Errc::not_found when the run has none.
+// The readable checkpoint with the highest step; Errc::not_found when the run has none.
 Result<StepName> latest_step(io::Disk& disk, const Store& store, const std::string& run);
 
-// "RUN@STEP", "RUN" (its latest step), "@STEP" (of run "default"). Errc::not_found suggests
+// "RUN@STEP", "RUN" (its highest step), "@STEP" (of run "default"). Errc::not_found suggests
 // existing names; Errc::usage: malformed text.
 Result<StepName> resolve_step(io::Disk& disk, const Store& store, std::string_view text);
 
+// Makes `latest` name the highest step, durably. It is for programs that read a store without ff
+// and is replaced, never removed: latest_step() does not need it.
+Result<void> update_latest(Context& context, const Store& store, const std::string& run);
 // Replaces `latest`, durably.
 Result<void> write_latest(Context& context, const Store& store, const StepName& name,
                           const simd::Digest& index_digest);
@@ -80,6 +82,19 @@ struct VerifiedMark {
 // Nothing when the file does not exist; Errc::corrupt when it is damaged.
 Result<std::optional<VerifiedMark>> read_verified(io::Disk& disk, const Store& store,
                                                   const StepName& name);
+
+// The `damaged` file: what the last verify found in the checkpoint with this index. It stays until
+// a verify of the whole checkpoint finds no damage.
+struct DamagedMark {
+  Verification found;
+  std::string index_digest;
+  uint64_t chunks = 0;  // damaged or missing
+};
+Result<void> write_damaged(Context& context, const Store& store, const StepName& name,
+                           const simd::Digest& index_digest, const DamagedMark& mark);
+// As read_verified().
+Result<std::optional<DamagedMark>> read_damaged(io::Disk& disk, const Store& store,
+                                                const StepName& name);
 
 // The folder name of an attempt: WORLD-ID, bytes outside [A-Za-z0-9._-] as %NN.
 std::string attempt_dir_name(uint32_t world, std::string_view attempt);

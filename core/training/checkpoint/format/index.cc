@@ -341,6 +341,12 @@ Result<Record> read_record_at(io::File& index, LinePosition place, simd::DigestK
   return parse_record(line, kind);
 }
 
+const std::vector<ChunkExtent>* extents_of(const Record& record) {
+  if (const auto* file = std::get_if<FileRecord>(&record)) return &file->extents;
+  const auto* tensor = std::get_if<TensorRecord>(&record);
+  return tensor == nullptr ? nullptr : &tensor->extents;
+}
+
 Result<IndexSummary> read_summary(io::Disk& disk, const std::string& path) {
   FF_TRY(auto reader, IndexReader::open(disk, path));
   FF_TRY(auto file, disk.open(path, {}));

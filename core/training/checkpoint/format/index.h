@@ -91,6 +91,9 @@ struct EndRecord {
 
 using Record = std::variant<HeaderRecord, FileRecord, TensorRecord, EndRecord>;
 
+// Of a file or tensor; null for other records.
+const std::vector<ChunkExtent>* extents_of(const Record& record);
+
 // Whether `name` can be written below a directory: relative, no empty, "." or ".." component, no
 // NUL, at most kNameBytesMax bytes and kNamePartsMax components. Other names are refused on save
 // and, from a crafted index, on load.

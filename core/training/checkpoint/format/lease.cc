@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "platform/base/text.h"
 #include "platform/io/files.h"
 #include "training/checkpoint/format/sealed_line.h"
@@ -14,19 +16,27 @@ constexpr uint64_t kLeaseFileMax = 64 * kKiB;
 
 }  // namespace
 
-Lease::Lease(Context& context, std::string base, std::string id)
+Lease::Lease(Context& context, io::Disk& disk, std::string base, std::string id)
     : context_(&context),
+      disk_(&disk),
       base_(std::move(base)),
       id_(std::move(id)),
       renewed_ns_(context.clock.steady_ns()) {}
 
 Lease::Lease(Lease&& other) noexcept
     : context_(std::exchange(other.context_, nullptr)),
+      inside_(std::move(other.inside_)),
+      disk_(other.disk_),
       base_(std::move(other.base_)),
       id_(std::move(other.id_)),
       renewed_ns_(other.renewed_ns_.load()) {}
 
 Result<Lease> Lease::acquire(Context& context, const Store& store, const Purpose& purpose) {
+  return make(context, context.disk, store, purpose);
+}
+
+Result<Lease> Lease::make(Context& context, io::Disk& disk, const Store& store,
+                          const Purpose& purpose) {
   std::string id = context.rng.hex_id();
   std::string base = io::join(store.tmp_dir(), id);
   std::string line =
@@ -34,43 +44,46 @@ Result<Lease> Lease::acquire(Context& context, const Store& store, const Purpose
   append_json_string(line, purpose.name.run);
   fmt::format_to(std::back_inserter(line), R"(,"step":{},"attempt":)", purpose.name.step);
   append_json_string(line, purpose.attempt);
-  FF_TRY(context.disk.make_dir(base, 0777));
-  Lease lease(context, base, std::move(id));  // its destructor removes both from here on
+  FF_TRY(disk.make_dir(base, 0777));
+  Lease lease(context, disk, base, std::move(id));  // its destructor removes both from here on
   FF_TRY(auto file,
-         context.disk.open(base + std::string(kLeaseSuffix),
-                           {.access = io::AccessMode::write, .create = true, .exclusive = true}));
+         disk.open(base + std::string(kLeaseSuffix),
+                   {.access = io::AccessMode::write, .create = true, .exclusive = true}));
   FF_TRY(file->write_at(as_bytes(seal_line(std::move(line))), 0));
   return lease;
 }
 
 std::optional<Lease> Lease::try_acquire(Context& context, const Store& store,
                                         const Purpose& purpose) {
-  auto lease = acquire(context, store, purpose);
+  auto inside = context.disk.beneath(store.path());
+  if (!inside) return std::nullopt;
+  auto lease = make(context, **inside, store, purpose);
   if (!lease) return std::nullopt;
+  lease->inside_ = std::move(*inside);
   return std::move(*lease);
 }
 
 Lease::~Lease() {
   if (context_ == nullptr) return;
   // Best effort: the next prune removes the rest.
-  (void)io::remove_tree(context_->disk, base_);
-  (void)context_->disk.remove(base_ + std::string(kLeaseSuffix));
+  (void)io::remove_tree(*disk_, base_);
+  (void)disk_->remove(base_ + std::string(kLeaseSuffix));
 }
 
 Result<void> Lease::renew_if_due() {
   int64_t last = renewed_ns_.load();
   const int64_t now = context_->clock.steady_ns();
   if (now - last < kLeaseRenewNs || !renewed_ns_.compare_exchange_strong(last, now)) return {};
-  auto renewed = context_->disk.set_mtime(base_ + std::string(kLeaseSuffix), -1);
+  auto renewed = disk_->set_mtime(base_ + std::string(kLeaseSuffix), -1);
   // Before it publishes anything, a save finds by is_held() that a pruner has removed its lease.
   if (!renewed && renewed.error().code != Errc::not_found) return std::move(renewed).error();
   return {};
 }
 
 Result<bool> Lease::is_held() const {
-  FF_TRY(const bool folder, io::exists(context_->disk, base_));
+  FF_TRY(const bool folder, io::exists(*disk_, base_));
   if (!folder) return false;
-  return io::exists(context_->disk, base_ + std::string(kLeaseSuffix));
+  return io::exists(*disk_, base_ + std::string(kLeaseSuffix));
 }
 
 Result<int64_t> store_now_ns(Context& context, const Store& store) {
@@ -101,7 +114,8 @@ Result<std::vector<LeaseInfo>> list_leases(Context& context, const Store& store)
                     .run = {},
                     .step = 0,
                     .attempt = {},
-                    .alive = now - info->mtime_ns < kLeaseTimeoutNs};
+                    .alive = now - info->mtime_ns < kLeaseTimeoutNs,
+                    .ahead_ns = std::max<int64_t>(0, info->mtime_ns - now)};
     // A truncated lease file (a crash) counts until it is overdue.
     if (line_is_sealed(line)) {
       lease.action = sealed_text(line, "action").value_or("");

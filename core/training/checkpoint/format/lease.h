@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -35,7 +36,8 @@ struct LeaseInfo {
   std::string run;
   uint64_t step = 0;
   std::string attempt;
-  bool alive = false;  // renewed within kLeaseTimeoutNs
+  bool alive = false;    // renewed within kLeaseTimeoutNs
+  int64_t ahead_ns = 0;  // by how much its time is in the future of the store's clock
 };
 
 class Lease {
@@ -49,7 +51,8 @@ class Lease {
   // user may not write.
   static Result<Lease> acquire(Context& context, const Store& store, const Purpose& purpose);
   // For actions that only read: nothing when this user may not write the store. A concurrent prune
-  // may then make the action fail.
+  // may then make the action fail. It writes nowhere but below the store's directory, whatever
+  // symbolic links a hostile store has (Disk::beneath).
   static std::optional<Lease> try_acquire(Context& context, const Store& store,
                                           const Purpose& purpose);
   // Releases the lease and removes its folder.
@@ -67,9 +70,13 @@ class Lease {
   std::string folder() const { return base_; }
 
  private:
-  Lease(Context& context, std::string base, std::string id);
+  Lease(Context& context, io::Disk& disk, std::string base, std::string id);
+  static Result<Lease> make(Context& context, io::Disk& disk, const Store& store,
+                            const Purpose& purpose);
 
-  Context* context_;
+  Context* context_;                  // null: moved from
+  std::unique_ptr<io::Disk> inside_;  // of try_acquire()
+  io::Disk* disk_;
   std::string base_;  // tmp/ID
   std::string id_;
   std::atomic<int64_t> renewed_ns_;

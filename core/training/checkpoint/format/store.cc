@@ -11,18 +11,17 @@
 namespace ff::checkpoint {
 namespace {
 
-constexpr std::string_view kStoreFile = "ff-store.json";
 constexpr uint64_t kStoreFileMax = 64 * kKiB;
 constexpr size_t kRunNameMax = 128;
 constexpr uint32_t kSharedBits = 022;  // a directory that others may write
 
-std::string store_file(const std::string& path) { return io::join(path, kStoreFile); }
+std::string store_file(const std::string& path) { return io::join(path, kStoreFileName); }
 
 // A directory that may become a store: it has only entries of the file system itself, or of a
 // creation in progress.
 bool counts_as_empty(const std::vector<io::DirEntry>& entries) {
   for (const auto& entry : entries) {
-    if (entry.name != "lost+found" && !entry.name.starts_with(kStoreFile)) return false;
+    if (entry.name != "lost+found" && !entry.name.starts_with(kStoreFileName)) return false;
   }
   return true;
 }
@@ -43,7 +42,7 @@ Result<Place> look_at(io::Disk& disk, const std::string& path) {
 Error not_a_store(const std::string& path) {
   return Error{
       Errc::refused,
-      fmt::format("{}: not a checkpoint store (no {} in it) and not empty", path, kStoreFile),
+      fmt::format("{}: not a checkpoint store (no {} in it) and not empty", path, kStoreFileName),
       "Name a store, or an absent or empty directory for a new one, with --store."};
 }
 

@@ -6,11 +6,12 @@
 //   STORE/runs/RUN/STEP/index.jsonl   a committed checkpoint (index.h)
 //   STORE/runs/RUN/STEP/shards/W-ATTEMPT/RANK.jsonl   shards of an incomplete step
 //   STORE/runs/RUN/STEP/verified      written by verify: a sealed line with the digest of the index
+//   STORE/runs/RUN/STEP/damaged       the same, of a checkpoint with damaged chunks
 //   STORE/runs/RUN/tasks/             attempts of tasks that save into the run (attempt_fence.h)
-//   STORE/runs/RUN/latest             "STEP DIGEST\n": the step saved last and its index digest
-//   STORE/tmp/ID.lease, STORE/tmp/ID/ the lease of a running action, and its unfinished files
-//   (lease.h) STORE/trash/                      chunks and folders that prune and forget have
-//   removed
+//   STORE/runs/RUN/latest             "STEP DIGEST\n": the highest step and its index digest
+//   STORE/tmp/ID.lease, STORE/tmp/ID/ the lease of a running action (lease.h), its unfinished files
+//   STORE/trash/                      chunks and folders that prune and forget have removed, and
+//                                     damaged chunks
 //
 // A checkpoint exists when its index.jsonl exists. Everything that an index refers to is durable
 // before the index gets its name (save.cc), so a crash never leaves half a checkpoint.
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "platform/simd/digest.h"
@@ -39,6 +41,12 @@ struct StepName {
 
 // Letters, digits, `.`, `_`, `-`; not starting with `.`; at most 128. Errc::usage otherwise.
 Result<void> check_run_name(std::string_view run);
+
+// The file that makes a directory a store.
+constexpr std::string_view kStoreFileName = "ff-store.json";
+
+// Of damaged chunk files in trash/.
+constexpr std::string_view kSetAsideSuffix = ".damaged";
 
 class Store {
  public:
@@ -66,6 +74,10 @@ class Store {
   std::string chunk_path(const simd::Digest& chunk) const;
   std::string chunk_dir(unsigned first_byte) const;
   std::string trash_path(const simd::Digest& chunk) const;
+  // Where verify moves a damaged chunk file; no reader looks there.
+  std::string set_aside_path(const simd::Digest& chunk) const {
+    return trash_path(chunk) + std::string(kSetAsideSuffix);
+  }
   std::string runs_dir() const { return path_ + "/runs"; }
   std::string tmp_dir() const { return path_ + "/tmp"; }
   std::string trash_dir() const { return path_ + "/trash"; }
@@ -75,6 +87,7 @@ class Store {
   std::string index_path(const StepName& name) const { return step_dir(name) + "/index.jsonl"; }
   std::string shards_dir(const StepName& name) const { return step_dir(name) + "/shards"; }
   std::string verified_path(const StepName& name) const { return step_dir(name) + "/verified"; }
+  std::string damaged_path(const StepName& name) const { return step_dir(name) + "/damaged"; }
   std::string tasks_dir(const std::string& run) const { return run_dir(run) + "/tasks"; }
   std::string latest_path(const std::string& run) const { return run_dir(run) + "/latest"; }
 

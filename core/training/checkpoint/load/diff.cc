@@ -71,11 +71,6 @@ class Entries {
   uint32_t rank_ = 0;
 };
 
-const std::vector<ChunkExtent>& extents_of(const Record& record) {
-  if (const auto* tensor = std::get_if<TensorRecord>(&record)) return tensor->extents;
-  return std::get<FileRecord>(record).extents;
-}
-
 uint64_t size_of(const std::vector<ChunkExtent>& extents) {
   uint64_t size = 0;
   for (const auto& extent : extents) size += extent.length;
@@ -86,7 +81,7 @@ DiffSide side_of(const Record& record) {
   if (const auto* tensor = std::get_if<TensorRecord>(&record)) {
     return {.size = tensor->size, .dtype = tensor->dtype, .shape = tensor->shape};
   }
-  return {.size = size_of(extents_of(record)), .dtype = {}, .shape = {}};
+  return {.size = size_of(*extents_of(record)), .dtype = {}, .shape = {}};
 }
 
 // Whether two records of one name differ in anything but their bytes.
@@ -212,13 +207,13 @@ Result<void> Differ::rest_of_a() {
 
 Result<void> Differ::compare(const Record& a, const Record& b, DiffEntry& entry) {
   const ReaderPair readers{*reader_a_, *reader_b_};
-  FF_TRY(entry.differing, differing_bytes(readers, extents_of(a), extents_of(b)));
+  FF_TRY(entry.differing, differing_bytes(readers, *extents_of(a), *extents_of(b)));
   const bool form = same_form(a, b);
   entry.state = form && entry.differing == 0 ? DiffState::same : DiffState::changed;
   const auto* tensor = std::get_if<TensorRecord>(&b);
   if (!values_ || !form || tensor == nullptr || entry.differing == 0) return {};
   if (value_compare(tensor->dtype) == nullptr) return {};
-  auto values = compare_values(readers, tensor->dtype, extents_of(a), extents_of(b));
+  auto values = compare_values(readers, tensor->dtype, *extents_of(a), *extents_of(b));
   if (!values) {
     return std::move(values).error().with_context(
         fmt::format("tensor '{}': ", printable(tensor->name)));

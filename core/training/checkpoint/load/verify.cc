@@ -21,6 +21,7 @@
 #include "training/checkpoint/format/sorted_set.h"
 #include "training/checkpoint/load/read_worker.h"
 #include "training/checkpoint/load/restore.h"
+#include "training/checkpoint/load/set_aside.h"
 
 namespace ff::checkpoint {
 namespace {
@@ -100,8 +101,19 @@ class UseReader {
 
 class Verifier {
  public:
-  Verifier(Context& context, const Store& store, const VerifyOptions& options, VerifyReport& report)
-      : context_(context), store_(store), options_(options), report_(report) {}
+  // `inside` is the directory of the store, for all writes (Disk::beneath).
+  Verifier(Context& context, io::Disk& inside, const Store& store, const VerifyOptions& options,
+           VerifyReport& report)
+      : context_(context),
+        inside_{.disk = inside,
+                .clock = context.clock,
+                .rng = context.rng,
+                .stop = context.stop,
+                .progress = context.progress,
+                .threads = 1},
+        store_(store),
+        options_(options),
+        report_(report) {}
 
   Result<void> run();
 
@@ -129,15 +141,18 @@ class Verifier {
   void draw();
   bool wanted(const ReadJob& job);
   Result<void> check(const StepName& name, Lease* lease);
-  Result<void> mark(const StepName& name, const simd::Digest& index);
-  Result<void> unmark(const StepName& name);
+  Result<void> mark_intact(const StepName& name, const simd::Digest& index);
+  Result<void> mark_damaged(const StepName& name, const simd::Digest& index, uint64_t chunks);
+  Result<void> remove_mark(const StepName& name, const std::string& path);
+  Result<void> set_aside();
   void report_chunks(const StepName& name, const std::map<simd::Digest, std::string>& bad);
   Result<void> index_error(const StepName& name, Error error);
   Result<void> check_latest(const std::string& run);
-  Result<void> check_verified_mark(const StepName& name);
+  Result<void> check_marks(const StepName& name);
   bool whole() const { return options_.sample >= 1; }
 
   Context& context_;
+  Context inside_;
   const Store& store_;
   const VerifyOptions& options_;
   VerifyReport& report_;
@@ -166,6 +181,19 @@ Result<void> Verifier::run() {
     auto checked = check(name, lease ? &*lease : nullptr);
     if (!checked) FF_TRY(index_error(name, std::move(checked).error()));
   }
+  report_.bad_chunks.assign(damaged_.begin(), damaged_.end());
+  return set_aside();
+}
+
+// After all checks, so that each checkpoint is told the same reason.
+Result<void> Verifier::set_aside() {
+  for (const auto& chunk : report_.bad_chunks) {
+    FF_TRY(context_.stop.check());
+    const auto moved = set_chunk_aside(inside_.disk, store_, chunk);
+    if (!moved && moved.error().code == Errc::refused) return {};  // a read-only store
+    if (!moved) return moved.error();
+    report_.set_aside += *moved ? 1 : 0;
+  }
   return {};
 }
 
@@ -183,7 +211,7 @@ Result<void> Verifier::list() {
     FF_TRY(const auto steps, committed_steps(context_.disk, store_, run));
     for (const uint64_t step : steps) {
       StepName name{run, step};
-      FF_TRY(check_verified_mark(name));
+      FF_TRY(check_marks(name));
       if (seen.insert(name.text()).second) names_.push_back(std::move(name));
     }
   }
@@ -249,29 +277,43 @@ Result<void> Verifier::check(const StepName& name, Lease* lease) {
   if (!bad.empty()) {
     report_.damaged.push_back(name);
     report_chunks(name, bad);
-    return unmark(name);
+    return mark_damaged(name, source.digest(), bad.size());
   }
-  if (whole()) FF_TRY(mark(name, source.digest()));
+  if (whole()) FF_TRY(mark_intact(name, source.digest()));
   report_.intact.push_back(name);
   return {};
 }
 
-Result<void> Verifier::mark(const StepName& name, const simd::Digest& index) {
-  auto marked = write_verified(context_, store_, name, index, options_.ff_version);
-  // Not an error: a read-only store, or a checkpoint that was forgotten meanwhile.
-  if (marked || marked.error().code == Errc::refused || marked.error().code == Errc::not_found) {
+// A mark that cannot be written is no error: a read-only store, or a checkpoint that was forgotten
+// meanwhile.
+Result<void> ignore_unwritable(Result<void> marked) {
+  if (!marked && (marked.error().code == Errc::refused || marked.error().code == Errc::not_found)) {
     return {};
   }
   return marked;
 }
 
-// Removes the mark of a damaged checkpoint, so that `forget` does not keep it instead of others.
-Result<void> Verifier::unmark(const StepName& name) {
-  auto removed = context_.disk.remove(store_.verified_path(name));
-  if (!removed && removed.error().code == Errc::not_found) return {};
-  if (removed) removed = context_.disk.sync_dir(store_.step_dir(name));
-  if (!removed && removed.error().code == Errc::refused) return {};  // a read-only store
-  return removed;
+Result<void> Verifier::mark_intact(const StepName& name, const simd::Digest& index) {
+  FF_TRY(ignore_unwritable(write_verified(inside_, store_, name, index, options_.ff_version)));
+  return remove_mark(name, store_.damaged_path(name));
+}
+
+// Without the mark of an intact checkpoint, `forget` does not keep it instead of others.
+Result<void> Verifier::mark_damaged(const StepName& name, const simd::Digest& index,
+                                    uint64_t chunks) {
+  FF_TRY(remove_mark(name, store_.verified_path(name)));
+  const DamagedMark mark{.found = {.at_ns = 0, .ff_version = options_.ff_version},
+                         .index_digest = {},
+                         .chunks = chunks};
+  return ignore_unwritable(write_damaged(inside_, store_, name, index, mark));
+}
+
+Result<void> Verifier::remove_mark(const StepName& name, const std::string& path) {
+  FF_TRY(const bool there, io::exists(inside_.disk, path));
+  if (!there) return {};
+  auto removed = inside_.disk.remove(path);
+  if (removed) removed = inside_.disk.sync_dir(store_.step_dir(name));
+  return ignore_unwritable(std::move(removed));
 }
 
 void Verifier::report_chunks(const StepName& name, const std::map<simd::Digest, std::string>& bad) {
@@ -300,7 +342,7 @@ Result<void> Verifier::index_error(const StepName& name, Error error) {
 }
 
 // Tries again while another process changes `latest`. A missing `latest` is no damage: a crash
-// after a commit leaves none.
+// after a commit leaves none. Nor is one that is older than the index: a crash after a replacement.
 Result<void> Verifier::check_latest(const std::string& run) {
   const std::string path = store_.latest_path(run);
   for (;;) {
@@ -313,6 +355,9 @@ Result<void> Verifier::check_latest(const std::string& run) {
       if (!summary && summary.error().code == Errc::not_found) {
         problem = fmt::format("it names {}, which does not exist", name.text());
       } else if (summary && summary->end.index.hex() != before->index_digest) {
+        const auto index = context_.disk.info(store_.index_path(name));
+        const auto latest = context_.disk.info(path);
+        if (index && latest && latest->mtime_ns < index->mtime_ns) return {};
         problem =
             fmt::format("it names an index of {} that differs from the existing one", name.text());
       }
@@ -326,17 +371,25 @@ Result<void> Verifier::check_latest(const std::string& run) {
         (before && (before->step != after->step || before->index_digest != after->index_digest))) {
       continue;
     }
-    report_.damage.push_back({path, problem, "the name of the step saved last"});
+    report_.damage.push_back({path, problem, "the name of the highest step"});
     return {};
   }
 }
 
-Result<void> Verifier::check_verified_mark(const StepName& name) {
-  const auto mark = read_verified(context_.disk, store_, name);
-  if (mark) return {};
-  if (mark.error().code != Errc::corrupt) return mark.error();
-  report_.damage.push_back({store_.verified_path(name), "damaged (CRC32C mismatch)",
-                            fmt::format("the record that {} was verified", name.text())});
+Result<void> Verifier::check_marks(const StepName& name) {
+  const auto report = [&](const Error& error, const std::string& path,
+                          std::string_view words) -> Result<void> {
+    if (error.code != Errc::corrupt) return error;
+    report_.damage.push_back({path, "damaged (CRC32C mismatch)",
+                              fmt::format("the record that {} {}", name.text(), words)});
+    return {};
+  };
+  const auto verified = read_verified(context_.disk, store_, name);
+  if (!verified) {
+    FF_TRY(report(verified.error(), store_.verified_path(name), "was verified"));
+  }
+  const auto damaged = read_damaged(context_.disk, store_, name);
+  if (!damaged) FF_TRY(report(damaged.error(), store_.damaged_path(name), "is damaged"));
   return {};
 }
 
@@ -360,7 +413,8 @@ Result<VerifyReport> verify(Context& context, const std::string& store_path,
   } else if (!store) {
     return store.error();
   } else {
-    FF_TRY(Verifier(context, *store, options, report).run());
+    FF_TRY(const auto inside, context.disk.beneath(store->path()));
+    FF_TRY(Verifier(context, *inside, *store, options, report).run());
   }
   report.elapsed_ns = context.clock.steady_ns() - began;
   return report;

@@ -29,13 +29,17 @@ struct VerifyReport {
   std::vector<StepName> intact;
   std::vector<StepName> damaged;
   std::vector<DamageEntry> damage;
-  uint64_t chunks = 0;        // read and checked
-  uint64_t chunks_total = 0;  // of these checkpoints
-  uint64_t bytes = 0;         // of data checked
+  std::vector<simd::Digest> bad_chunks;  // damaged or missing, each once
+  uint64_t set_aside = 0;                // of these, files that were moved aside (set_aside.h)
+  uint64_t chunks = 0;                   // read and checked
+  uint64_t chunks_total = 0;             // of these checkpoints
+  uint64_t bytes = 0;                    // of data checked
   int64_t elapsed_ns = 0;
 };
 
-// Damage is in the report, not an error. Errors: not_found, usage, interrupted, deadline, I/O.
+// Damage is in the report, not an error. Damaged chunk files are moved aside, so that the next save
+// of their data writes them again; damaged and intact checkpoints are marked. On a store that this
+// user may not write, neither is done. Errors: not_found, usage, interrupted, deadline, I/O.
 Result<VerifyReport> verify(Context& context, const std::string& store_path,
                             const VerifyOptions& options);
 

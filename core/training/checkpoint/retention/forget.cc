@@ -24,6 +24,7 @@ namespace {
 struct RunPlan {
   std::string run;
   bool by_rules = false;
+  bool blocked = false;      // none of its checkpoints is intact
   std::set<uint64_t> asked;  // named by the user
   std::vector<StepInfo> steps;
   std::map<uint64_t, std::vector<std::string>> kept;
@@ -43,7 +44,8 @@ class Forgetter {
   Result<void> read_steps(RunPlan& plan);
   void keep_by_rules(RunPlan& plan);
   void choose(RunPlan& plan);
-  Result<uint64_t> newest_verified(const RunPlan& plan);
+  Result<void> keep_newest_verified(RunPlan& plan);
+  Result<std::optional<uint64_t>> newest_verified(const RunPlan& plan);
   Result<void> move_latest(const RunPlan& plan);
   bool has_rules() const {
     return options_.keep_last || options_.keep_every || options_.keep_within_ns;
@@ -58,29 +60,44 @@ Result<std::vector<RunPlan>> Forgetter::plan() {
   FF_TRY(auto runs, runs_concerned());
   std::vector<RunPlan> plans;
   for (auto& [run, plan] : runs) {
+    if (options_.whole_runs) {
+      FF_TRY(plan.forgotten, list_steps(context_.disk, store_, run));
+      plans.push_back(std::move(plan));
+      continue;
+    }
     FF_TRY(read_steps(plan));
     keep_by_rules(plan);
     choose(plan);
-    if (!plan.forgotten.empty()) {
-      FF_TRY(const uint64_t newest, newest_verified(plan));
-      if (plan.asked.contains(newest)) {
-        return Error{Errc::refused,
-                     fmt::format("{} is the newest verified checkpoint of its run",
-                                 StepName{run, newest}.text()),
-                     "Save or verify a newer one first."};
-      }
-      plan.kept[newest].emplace_back("newest verified");
-      choose(plan);
-    }
+    if (!plan.forgotten.empty()) FF_TRY(keep_newest_verified(plan));
     plans.push_back(std::move(plan));
   }
   return plans;
 }
 
+Result<void> Forgetter::keep_newest_verified(RunPlan& plan) {
+  FF_TRY(const auto newest, newest_verified(plan));
+  if (!newest) {
+    plan.blocked = true;
+    plan.forgotten.clear();
+    plan.kept.clear();
+    return {};
+  }
+  if (plan.asked.contains(*newest)) {
+    return Error{Errc::refused,
+                 fmt::format("{} is the newest verified checkpoint of its run",
+                             StepName{plan.run, *newest}.text()),
+                 fmt::format("Save or verify a newer one first; '--run {} --all' removes the run.",
+                             plan.run)};
+  }
+  plan.kept[*newest].emplace_back("newest verified");
+  choose(plan);
+  return {};
+}
+
 Result<std::map<std::string, RunPlan>> Forgetter::runs_concerned() {
   std::map<std::string, RunPlan> runs;
   std::vector<std::string> ruled;
-  if (has_rules()) {
+  if (has_rules() || options_.whole_runs) {
     FF_TRY(const auto all, list_runs(context_.disk, store_));
     ruled = options_.runs.empty() ? all : options_.runs;
     for (const auto& run : ruled) {
@@ -149,25 +166,27 @@ void Forgetter::choose(RunPlan& plan) {
   }
 }
 
-// The checkpoint that stays in any case.
-Result<uint64_t> Forgetter::newest_verified(const RunPlan& plan) {
+// The checkpoint that stays in any case; nothing if none is intact.
+Result<std::optional<uint64_t>> Forgetter::newest_verified(const RunPlan& plan) {
   for (auto info = plan.steps.rbegin(); info != plan.steps.rend(); ++info) {
-    if (info->verified) return info->name.step;
+    if (info->verified) return std::optional(info->name.step);
   }
   for (auto info = plan.steps.rbegin(); info != plan.steps.rend(); ++info) {
     FF_TRY(const auto report,
            verify(context_, store_.path(),
                   {.names = {info->name.text()}, .ff_version = options_.ff_version}));
-    if (!report.intact.empty()) return info->name.step;
+    if (!report.intact.empty()) return std::optional(info->name.step);
   }
-  return Error{Errc::incomplete,
-               fmt::format("run '{}': none of its {} checkpoints is intact, so none is forgotten",
-                           plan.run, plan.steps.size()),
-               "'ff checkpoint verify' lists the damage; save a new checkpoint first."};
+  return std::optional<uint64_t>();
 }
 
-// Sets `latest` to the newest step that stays (one may have been saved since the plan).
+// Sets `latest` to the newest step that stays (one may have been saved since the plan). A run that
+// is removed loses it first.
 Result<void> Forgetter::move_latest(const RunPlan& plan) {
+  if (options_.whole_runs) {
+    FF_TRY(ignore_not_found(context_.disk.remove(store_.latest_path(plan.run))));
+    return context_.disk.sync_dir(store_.run_dir(plan.run));
+  }
   const auto mark = read_latest(context_.disk, store_, plan.run);
   const std::set<uint64_t> going(plan.forgotten.begin(), plan.forgotten.end());
   if (!mark || !going.contains(mark->step)) return {};
@@ -189,23 +208,36 @@ Result<void> Forgetter::apply(const RunPlan& plan) {
   for (const uint64_t step : plan.forgotten) {
     FF_TRY(context_.stop.check());
     trashed.push_back(new_trash_path(context_, store_, kTrashedStep));
-    FF_TRY(context_.disk.rename(store_.step_dir({plan.run, step}), trashed.back()));
+    // Not there: a prune has removed the empty folder of an incomplete step.
+    FF_TRY(
+        ignore_not_found(context_.disk.rename(store_.step_dir({plan.run, step}), trashed.back())));
   }
   FF_TRY(context_.disk.sync_dir(store_.run_dir(plan.run)));
   FF_TRY(context_.disk.sync_dir(store_.trash_dir()));
   for (const auto& path : trashed) FF_TRY(io::remove_tree(context_.disk, path));
+  // Another save may have written `latest` since move_latest().
+  FF_TRY(update_latest(context_, store_, plan.run));
+  if (options_.whole_runs) (void)context_.disk.remove_dir(store_.run_dir(plan.run));
   return {};
 }
 
 Result<void> check_forget_options(const ForgetOptions& options) {
   const bool rules = options.keep_last || options.keep_every || options.keep_within_ns;
+  if (options.whole_runs) {
+    if (!rules && options.steps.empty() && !options.runs.empty()) return {};
+    return Error{Errc::usage, "--all removes whole runs, which --run names",
+                 "Give --run RUN --all, without rules and without names of steps."};
+  }
   if (!rules && options.steps.empty()) {
-    return Error{Errc::usage, "no rule and no step is given",
-                 "Give --keep-last, --keep-every or --keep-within, or name RUN@STEP to forget."};
+    return Error{
+        Errc::usage, "no rule and no step is given",
+        "Give --keep-last, --keep-every or --keep-within, name RUN@STEP to forget, or give "
+        "--run RUN --all to remove a run."};
   }
   if (!rules && !options.runs.empty()) {
-    return Error{
-        Errc::usage, "--run is for the rules --keep-last, --keep-every, --keep-within", {}};
+    return Error{Errc::usage,
+                 "--run is for the rules --keep-last, --keep-every, --keep-within and --all",
+                 "Name RUN@STEP, or give --run RUN with a rule or with --all."};
   }
   if (options.keep_every == uint64_t{0}) {
     return Error{Errc::usage, "--keep-every 0: no step is divisible by it", {}};
@@ -233,6 +265,7 @@ Result<ForgetReport> forget(Context& context, const std::string& store_path,
       report.kept.push_back({{plan.run, step}, reasons});
     }
     for (const uint64_t step : plan.forgotten) report.forgotten.push_back({plan.run, step});
+    if (plan.blocked) report.blocked.push_back({plan.run, plan.steps.size()});
     if (options.apply) FF_TRY(forgetter.apply(plan));
   }
   report.applied = options.apply;

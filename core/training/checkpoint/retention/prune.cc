@@ -28,6 +28,8 @@ class Pruner {
   // Whether files that marking did not find stay absent after a power loss.
   enum class Absence { seen, durable };
 
+  Result<void> bound_leases(std::vector<LeaseInfo>& leases);
+  Result<int64_t> age_of(const std::string& path, int64_t mtime_ns);
   Result<void> find_abandoned(const std::vector<LeaseInfo>& leases);
   Result<void> mark(Absence absence);
   Result<void> mark_step(const StepName& name);
@@ -42,6 +44,7 @@ class Pruner {
   Result<void> count_trash();
 
   Result<void> remove_leftovers();
+  Result<void> remove_set_aside();
   Result<void> remove_old_in_tmp();
   Result<void> remove_old_writes(const std::string& dir);
   Result<void> remove_empty_folders(const std::string& run, const std::set<StepName>& saving);
@@ -62,6 +65,7 @@ class Pruner {
 Result<void> Pruner::run() {
   FF_TRY(now_ns_, store_now_ns(context_, store_));
   FF_TRY(auto leases, list_leases(context_, store_));
+  FF_TRY(bound_leases(leases));
   FF_TRY(find_abandoned(leases));
   FF_TRY(mark(Absence::seen));
   if (options_.dry_run) {
@@ -75,6 +79,27 @@ Result<void> Pruner::run() {
   FF_TRY(settle_leases());
   FF_TRY(empty_trash());
   return remove_leftovers();
+}
+
+// A lease that says "renewed in a year" would keep the trash for a year. Its owner, if it lives,
+// renews it anyway.
+Result<void> Pruner::bound_leases(std::vector<LeaseInfo>& leases) {
+  for (const auto& lease : leases) {
+    if (lease.ahead_ns < kLeaseTimeoutNs) continue;
+    report_.ahead.push_back(lease);
+    if (options_.dry_run) continue;
+    const std::string path = io::join(store_.tmp_dir(), lease.id) + std::string(kLeaseSuffix);
+    FF_TRY(ignore_not_found(disk_.set_mtime(path, -1)));
+  }
+  return {};
+}
+
+// The age of a file by the store's clock; that of a time far in the future begins now.
+Result<int64_t> Pruner::age_of(const std::string& path, int64_t mtime_ns) {
+  const int64_t age = now_ns_ - mtime_ns;
+  if (age > -kLeaseTimeoutNs || options_.dry_run) return age;
+  FF_TRY(ignore_not_found(disk_.set_mtime(path, -1)));
+  return 0;
 }
 
 // Attempts of several ranks without an active lease: leftovers beside a commit, or shards that wait
@@ -91,9 +116,14 @@ Result<void> Pruner::find_abandoned(const std::vector<LeaseInfo>& leases) {
           const bool fits = lease.run == run && lease.step == step && lease.attempt == attempt.id;
           return lease.alive && (fits || lease.action.empty());  // empty: just being written
         });
-        if (running || now_ns_ - attempt.newest_ns < options_.grace_ns) continue;
-        abandoned_dirs_.insert(
-            io::join(store_.shards_dir(name), attempt_dir_name(attempt.world, attempt.id)));
+        const std::string dir =
+            io::join(store_.shards_dir(name), attempt_dir_name(attempt.world, attempt.id));
+        int64_t age = now_ns_ - attempt.newest_ns;
+        for (const uint32_t rank : attempt.present) {
+          FF_TRY(age, age_of(fmt::format("{}/{}.jsonl", dir, rank), attempt.newest_ns));
+        }
+        if (running || age < options_.grace_ns) continue;
+        abandoned_dirs_.insert(dir);
         const auto summary = read_summary(disk_, store_.index_path(name));
         if (summary && summary->header.attempt == attempt.id) continue;  // it became a checkpoint
         report_.abandoned.push_back({name, attempt.id, attempt.world, std::move(attempt.present)});
@@ -163,9 +193,7 @@ Result<void> Pruner::mark_index(const std::string& path) {
       return error;
     }
     if (!*record) return {};
-    const std::vector<ChunkExtent>* extents = nullptr;
-    if (const auto* file = std::get_if<FileRecord>(&**record)) extents = &file->extents;
-    if (const auto* tensor = std::get_if<TensorRecord>(&**record)) extents = &tensor->extents;
+    const std::vector<ChunkExtent>* extents = extents_of(**record);
     if (extents == nullptr) continue;
     for (const auto& extent : *extents) {
       if (extent.chunk) marked_.add(chunk_key(*extent.chunk));
@@ -223,7 +251,8 @@ Result<void> Pruner::move_unreferenced() {
       const auto info = disk_.info(store_.chunk_path(*chunk));
       if (!info && info.error().code == Errc::not_found) continue;
       if (!info) return info.error();
-      if (now_ns_ - info->mtime_ns < options_.grace_ns) {
+      FF_TRY(const int64_t age, age_of(store_.chunk_path(*chunk), info->mtime_ns));
+      if (age < options_.grace_ns) {
         report_.chunks_recent++;
         report_.bytes_recent += info->size;
       } else if (options_.dry_run) {
@@ -310,7 +339,8 @@ Result<bool> Pruner::is_old(const std::string& path) {
   const auto info = disk_.info(path);
   if (!info && info.error().code == Errc::not_found) return false;
   if (!info) return info.error();
-  return now_ns_ - info->mtime_ns >= std::max(options_.grace_ns, kLeaseTimeoutNs);
+  FF_TRY(const int64_t age, age_of(path, info->mtime_ns));
+  return age >= std::max(options_.grace_ns, kLeaseTimeoutNs);
 }
 
 Result<void> Pruner::remove_leftovers() {
@@ -324,6 +354,7 @@ Result<void> Pruner::remove_leftovers() {
     FF_TRY(io::remove_tree(disk_, io::join(store_.trash_dir(), name)));
     report_.leftovers++;
   }
+  FF_TRY(remove_set_aside());
   FF_TRY(remove_old_in_tmp());
   FF_TRY(remove_old_writes(store_.path()));
   FF_TRY(const auto leases, list_leases(context_, store_));
@@ -335,6 +366,24 @@ Result<void> Pruner::remove_leftovers() {
     FF_TRY(const auto steps, list_steps(disk_, store_, run));
     for (const uint64_t step : steps) FF_TRY(remove_old_writes(store_.step_dir({run, step})));
     FF_TRY(remove_empty_folders(run, saving));
+  }
+  return {};
+}
+
+// Damaged chunk files, unless a checkpoint still lacks the chunk: 'repair' tries them, too.
+Result<void> Pruner::remove_set_aside() {
+  FF_TRY(const auto entries, disk_.list(store_.trash_dir()));
+  for (const auto& entry : entries) {
+    std::string_view name = entry.name;
+    if (!name.ends_with(kSetAsideSuffix)) continue;
+    name.remove_suffix(kSetAsideSuffix.size());
+    const auto chunk = simd::parse_digest(store_.digest_kind(), name);
+    if (!chunk) continue;
+    FF_TRY(const bool there, io::exists(disk_, store_.chunk_path(*chunk)));
+    FF_TRY(const bool old, is_old(store_.set_aside_path(*chunk)));
+    if (!old || (!there && marked(*chunk))) continue;
+    FF_TRY(ignore_not_found(disk_.remove(store_.set_aside_path(*chunk))));
+    report_.leftovers++;
   }
   return {};
 }

@@ -6,6 +6,8 @@
 //   4. list the leases, then read all indexes again; restore chunks that they name from the trash
 //   5. when no lease of step 4 is left: delete the trash; else leave it for the next prune
 //
+// Ages are by the store's clock. A time far in its future is set to now, and its age begins then.
+//
 // After a kill at any point readers and savers find the chunks in the trash.
 #pragma once
 
@@ -47,6 +49,9 @@ struct PruneReport {
   uint64_t leftovers = 0;        // unfinished files and folders of ended actions
   std::vector<LeaseInfo> running;
   std::vector<LeaseInfo> overdue;  // leases that were removed
+  // Leases with a time far in the future of the store's clock (it was set back, or a program set
+  // that time). Prune has set it to now, so they end or become overdue like any other.
+  std::vector<LeaseInfo> ahead;
   std::vector<AbandonedAttempt> abandoned;
   int64_t elapsed_ns = 0;
 };

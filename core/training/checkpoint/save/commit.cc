@@ -13,33 +13,34 @@
 namespace ff::checkpoint {
 namespace {
 
-Error differs(const StepName& name) {
-  return Error{Errc::refused, fmt::format("{} exists already with other content", name.text()),
-               "Save under another step, or replace it with --replace."};
+// `winner`: the header of the committed index of this step, which has other content.
+Error differs(const CommitWork& work, const HeaderRecord& winner) {
+  const SaveOptions& options = work.options;
+  if (options.world == 1 || (winner.attempt == options.attempt && winner.world == options.world)) {
+    return Error{Errc::refused,
+                 fmt::format("{} exists already with other content", work.name.text()),
+                 "Save under another step, or replace it with --replace."};
+  }
+  const std::string who = winner.world == 1
+                              ? std::string("a save of one rank")
+                              : fmt::format("attempt '{}'", printable(winner.attempt));
+  return Error{Errc::refused,
+               fmt::format("{}: {} has committed this step; attempt '{}' has other content, and "
+                           "rank {} of it is not saved",
+                           work.name.text(), who, printable(options.attempt), options.rank),
+               "Save under another step, or replace it from all ranks with --replace."};
 }
 
-// `latest` has the digest of the index it names. Remove it before that index is replaced: after a
-// crash in between there is no `latest` (the highest step counts then) instead of a wrong one.
-Result<void> remove_latest_of(CommitWork& work) {
-  io::Disk& disk = work.context.disk;
-  const auto mark = read_latest(disk, work.store, work.name.run);
-  if (!mark || mark->step != work.name.step) return {};
-  FF_TRY(disk.remove(work.store.latest_path(work.name.run)));
-  return disk.sync_dir(work.store.run_dir(work.name.run));
-}
-
-// Gives the index its name by a rename out of the lease's folder: a pruner that considers this save
-// dead has removed that folder, so the save can publish nothing more (lease.h).
+// Gives the index its name by a link or rename out of the lease's folder: a pruner that considers
+// this save dead has removed that folder, so the save can publish nothing more (lease.h).
 Result<void> publish(CommitWork& work, const std::string& index_path) {
   io::Disk& disk = work.context.disk;
   const std::string target = work.store.index_path(work.name);
-  FF_TRY(const bool there, io::exists(disk, target));
-  if (!there || !work.options.replace) {
-    FF_TRY(disk.link(index_path, target));
-  } else {
-    FF_TRY(remove_latest_of(work));
-    FF_TRY(disk.rename(index_path, target));
+  auto named = disk.link(index_path, target);
+  if (!named && named.error().code == Errc::exists && work.options.replace) {
+    named = disk.rename(index_path, target);
   }
+  if (!named) return named;
   return disk.sync_dir(work.store.step_dir(work.name));
 }
 
@@ -47,6 +48,33 @@ Result<void> may_publish(CommitWork& work) {
   const auto& task = work.options.identity.task;
   if (!task) return {};
   return check_attempt(work.context.disk, work.store, work.name.run, *task);
+}
+
+struct Published {
+  SaveOutcome outcome = SaveOutcome::committed;
+  std::optional<HeaderRecord> winner = {};  // of the existing index, if it has other content
+};
+
+Result<Published> put_index(CommitWork& work, const std::string& index_path, const EndRecord& end) {
+  io::Disk& disk = work.context.disk;
+  FF_TRY(may_publish(work));
+  FF_TRY(io::make_dirs(disk, work.store.step_dir(work.name)));
+  const auto named = publish(work, index_path);
+  if (named) {
+    FF_TRY(update_latest(work.context, work.store, work.name.run));
+    return Published{};
+  }
+  if (named.error().code != Errc::exists) return named.error();
+  FF_TRY(const auto there, read_summary(disk, work.store.index_path(work.name)));
+  Published published{.outcome = SaveOutcome::already_there};
+  if (there.end.content != end.content) {
+    published.winner = there.header;
+    return published;
+  }
+  // The process that committed it may not have updated `latest` yet.
+  FF_TRY(disk.sync_dir(work.store.step_dir(work.name)));
+  FF_TRY(update_latest(work.context, work.store, work.name.run));
+  return published;
 }
 
 // Whether the chunk is stored; restores it from the trash if necessary.
@@ -79,23 +107,13 @@ Result<void> ensure_chunks_durable(CommitWork& work, const std::vector<simd::Dig
   return {};
 }
 
-Result<SaveOutcome> commit_index(CommitWork& work, const std::string& index_path,
-                                 const EndRecord& end) {
-  io::Disk& disk = work.context.disk;
-  FF_TRY(may_publish(work));
-  FF_TRY(io::make_dirs(disk, work.store.step_dir(work.name)));
-  auto published = publish(work, index_path);
-  if (!published) {
-    if (published.error().code != Errc::exists) return std::move(published).error();
-    FF_TRY(const auto there, read_summary(disk, work.store.index_path(work.name)));
-    if (there.end.content != end.content) return differs(work.name);
-    // The process that committed it may not have updated `latest` yet.
-    FF_TRY(disk.sync_dir(work.store.step_dir(work.name)));
-    FF_TRY(write_latest(work.context, work.store, work.name, there.end.index));
-    return SaveOutcome::already_there;
-  }
-  FF_TRY(write_latest(work.context, work.store, work.name, end.index));
-  return SaveOutcome::committed;
+Error differs_from_committed(const CommitWork& work) {
+  const auto there = read_summary(work.context.disk, work.store.index_path(work.name));
+  if (there) return differs(work, there->header);
+  return Error{
+      Errc::refused,
+      fmt::format("{}: another process changed the step during the save", work.name.text()),
+      "Save it again."};
 }
 
 Result<bool> same_rank_content(io::Disk& disk, const std::string& index_path, uint32_t rank,
@@ -115,47 +133,177 @@ Result<bool> same_rank_content(io::Disk& disk, const std::string& index_path, ui
   }
 }
 
-Result<SaveOutcome> commit_shard(CommitWork& work, const std::string& shard_path,
-                                 const EndRecord& end, uint64_t& missing) {
-  io::Disk& disk = work.context.disk;
-  const SaveOptions& options = work.options;
-  const std::string dir =
-      io::join(work.store.shards_dir(work.name), attempt_dir_name(options.world, options.attempt));
-  FF_TRY(may_publish(work));
-  FF_TRY(io::make_dirs(disk, dir));
-  FF_TRY(disk.rename(shard_path, fmt::format("{}/{}.jsonl", dir, options.rank)));
-  FF_TRY(disk.sync_dir(dir));
+namespace {
 
-  // Each rank publishes its shard before it lists them, so the last rank sees all.
-  std::vector<std::string> shards;
-  missing = 0;
-  for (uint32_t rank = 0; rank < options.world; rank++) {
-    shards.push_back(fmt::format("{}/{}.jsonl", dir, rank));
-    FF_TRY(const bool there, io::exists(disk, shards.back()));
+// The shards of one attempt, as a rank of it sees them.
+class AttemptShards {
+ public:
+  AttemptShards(CommitWork& work, const EndRecord& end)
+      : work_(work),
+        disk_(work.context.disk),
+        end_(end),
+        dir_(io::join(work.store.shards_dir(work.name),
+                      attempt_dir_name(work.options.world, work.options.attempt))),
+        own_(path_of(work.options.rank)) {}
+
+  // What the committed index of the step means for this rank: nothing if there is none, or if it
+  // is to be replaced. Errc::refused: this rank's data is not in it.
+  Result<std::optional<SaveOutcome>> committed_outcome() const;
+  // Whether the index of the step is of this attempt.
+  bool index_is_ours() const;
+  // The file at `shard_path` stays, unless it replaces an earlier shard of this rank.
+  Result<void> publish(const std::string& shard_path) const;
+  Result<uint64_t> count_missing() const;
+  // Errc::not_found: a rank has committed the shards and removed them meanwhile.
+  Result<EndRecord> merge(const std::string& out) const;
+  Result<bool> own_is_waiting() const { return io::exists(disk_, own_); }
+  // Removes the shards at once, so that no rank sees a part of them.
+  void remove_all() const;
+  // Removes this rank's shard, which no commit will include.
+  void withdraw() const;
+
+ private:
+  std::string path_of(uint32_t rank) const { return fmt::format("{}/{}.jsonl", dir_, rank); }
+  Result<void> put(const std::string& shard_path) const;
+
+  CommitWork& work_;
+  io::Disk& disk_;
+  const EndRecord& end_;
+  const std::string dir_;
+  const std::string own_;
+};
+
+Result<std::optional<SaveOutcome>> AttemptShards::committed_outcome() const {
+  const SaveOptions& options = work_.options;
+  if (options.replace) return std::optional<SaveOutcome>();
+  const std::string index = work_.store.index_path(work_.name);
+  const auto summary = read_summary(disk_, index);
+  if (!summary && summary.error().code == Errc::not_found) return std::optional<SaveOutcome>();
+  if (!summary) return summary.error();
+  const HeaderRecord& header = summary->header;
+  if (header.world != options.world) return differs(work_, header);
+  const auto same = same_rank_content(disk_, index, options.rank, end_.content);
+  if (!same && same.error().code == Errc::not_found) return std::optional<SaveOutcome>();
+  if (!same) return same.error();
+  if (!*same) return differs(work_, header);
+  return std::optional(header.attempt == options.attempt ? SaveOutcome::committed
+                                                         : SaveOutcome::already_there);
+}
+
+bool AttemptShards::index_is_ours() const {
+  const auto summary = read_summary(disk_, work_.store.index_path(work_.name));
+  return summary && summary->header.attempt == work_.options.attempt &&
+         summary->header.world == work_.options.world;
+}
+
+Result<void> AttemptShards::put(const std::string& shard_path) const {
+  FF_TRY(io::make_dirs(disk_, dir_));
+  auto linked = disk_.link(shard_path, own_);
+  if (!linked && linked.error().code == Errc::exists) return disk_.rename(shard_path, own_);
+  return linked;
+}
+
+Result<void> AttemptShards::publish(const std::string& shard_path) const {
+  for (;;) {
+    FF_TRY(work_.context.stop.check());
+    const auto done = put(shard_path);
+    if (done) break;
+    if (done.error().code != Errc::not_found) return done;
+    // Another rank has removed the empty folder meanwhile; or a pruner this save's lease.
+    FF_TRY(const bool there, io::exists(disk_, shard_path));
+    if (!there) return done;
+  }
+  const auto synced = disk_.sync_dir(dir_);
+  if (!synced && synced.error().code != Errc::not_found) return synced;
+  return {};
+}
+
+Result<uint64_t> AttemptShards::count_missing() const {
+  uint64_t missing = 0;
+  for (uint32_t rank = 0; rank < work_.options.world; rank++) {
+    FF_TRY(const bool there, io::exists(disk_, path_of(rank)));
     missing += there ? 0 : 1;
   }
+  return missing;
+}
+
+Result<EndRecord> AttemptShards::merge(const std::string& out) const {
+  std::vector<std::string> shards;
+  for (uint32_t rank = 0; rank < work_.options.world; rank++) shards.push_back(path_of(rank));
+  return merge_shards(disk_, shards, out);
+}
+
+// After a crash before this, prune removes them.
+void AttemptShards::remove_all() const {
+  const std::string removed = io::join(work_.lease.folder(), "shards");
+  if (disk_.rename(dir_, removed)) (void)io::remove_tree(disk_, removed);
+  (void)disk_.remove_dir(work_.store.shards_dir(work_.name));  // if no other attempt has shards
+}
+
+void AttemptShards::withdraw() const {
+  (void)disk_.remove(own_);
+  (void)disk_.remove_dir(dir_);
+  (void)disk_.remove_dir(work_.store.shards_dir(work_.name));
+}
+
+// Commits a complete attempt.
+Result<SaveOutcome> commit_all(CommitWork& work, const AttemptShards& shards,
+                               const std::string& merged, const EndRecord& whole) {
+  FF_TRY(const auto published, put_index(work, merged, whole));
+  shards.remove_all();
+  if (published.winner) return differs(work, *published.winner);
+  return published.outcome;
+}
+
+Error shards_removed(const CommitWork& work) {
+  return Error{Errc::failed,
+               fmt::format("{}: the shards of attempt '{}' are gone: another attempt has replaced "
+                           "the step, or a prune removed shards that waited beyond its --grace",
+                           work.name.text(), printable(work.options.attempt)),
+               "Save the step again from all ranks."};
+}
+
+}  // namespace
+
+Result<SaveOutcome> commit_index(CommitWork& work, const std::string& index_path,
+                                 const EndRecord& end) {
+  FF_TRY(const auto published, put_index(work, index_path, end));
+  if (published.winner) return differs(work, *published.winner);
+  return published.outcome;
+}
+
+Result<SaveOutcome> commit_shard(CommitWork& work, const std::string& shard_path,
+                                 const EndRecord& end, uint64_t& missing) {
+  const AttemptShards shards(work, end);
+  FF_TRY(may_publish(work));
+  FF_TRY(const auto before, shards.committed_outcome());
+  if (before) return *before;
+  FF_TRY(shards.publish(shard_path));
   const std::string merged = io::join(work.lease.folder(), "merged.jsonl");
-  Result<EndRecord> whole = Error{Errc::not_found, {}, {}};
-  if (missing == 0) whole = merge_shards(disk, shards, merged);
-  if (!whole && whole.error().code == Errc::not_found) {
-    // Missing ranks, or the commit of another rank has just removed the shards.
-    const auto summary = read_summary(disk, work.store.index_path(work.name));
-    if (!summary || summary->header.attempt != options.attempt ||
-        summary->header.world != options.world) {
-      return SaveOutcome::waiting;
+  for (;;) {
+    FF_TRY(work.context.stop.check());
+    // Each rank publishes its shard before it counts them, so the last rank sees all.
+    FF_TRY(const uint64_t lacking, shards.count_missing());
+    if (lacking == 0) {
+      const auto whole = shards.merge(merged);
+      if (whole) return commit_all(work, shards, merged, *whole);
+      if (whole.error().code != Errc::not_found) return whole.error();
     }
-    FF_TRY(const bool same,
-           same_rank_content(disk, work.store.index_path(work.name), options.rank, end.content));
-    (void)io::remove_tree(disk, dir);  // this rank's shard, published after the commit
-    if (!same) return differs(work.name);
-    missing = 0;
-    return SaveOutcome::committed;
+    FF_TRY(const bool waiting, shards.own_is_waiting());
+    const auto now = shards.committed_outcome();
+    const bool excluded = now ? now->has_value() : now.error().code == Errc::refused;
+    if (waiting && excluded) shards.withdraw();
+    if (!now) return now.error();
+    if (*now) return **now;
+    if (waiting && lacking == 0) continue;
+    missing = lacking;
+    if (waiting) return SaveOutcome::waiting;
+    // Another rank has committed the shards, or a prune has removed them.
+    if (shards.index_is_ours()) return SaveOutcome::committed;
+    FF_TRY(const bool again, io::exists(work.context.disk, shard_path));
+    if (!again) return shards_removed(work);
+    FF_TRY(shards.publish(shard_path));
   }
-  if (!whole) return std::move(whole).error();
-  FF_TRY(const SaveOutcome outcome, commit_index(work, merged, *whole));
-  // The shards are no longer needed; after a crash here prune removes them.
-  (void)io::remove_tree(disk, work.store.shards_dir(work.name));
-  return outcome;
 }
 
 }  // namespace ff::checkpoint

@@ -15,6 +15,16 @@
 namespace ff::checkpoint {
 namespace {
 
+// Without an id, shards of this start of the job could become one checkpoint with those of another.
+Error attempt_missing(const SaveOptions& options) {
+  return Error{Errc::usage,
+               fmt::format("rank {} of {} has no attempt id, which tells this start of the job "
+                           "from others",
+                           options.rank, options.world),
+               "Give all ranks the same id, new for each start: --attempt ID, FF_ATTEMPT, or "
+               "'torchrun --rdzv-id ID'. To save this rank's files alone, give --world 1."};
+}
+
 Result<void> check_save_options(const SaveInputs& inputs, const SaveOptions& options) {
   FF_TRY(check_run_name(options.run));
   if (inputs.paths.empty() && !inputs.stream && inputs.open.empty()) {
@@ -27,12 +37,13 @@ Result<void> check_save_options(const SaveInputs& inputs, const SaveOptions& opt
         "Ranks count from 0 to world - 1."};
   }
   if (options.world > 1 && options.attempt.empty()) {
-    return Error{Errc::usage, "several ranks need --attempt",
-                 "Give all ranks of one attempt the same --attempt ID (or FF_ATTEMPT)."};
+    return attempt_missing(options);
   }
   if (options.world > 1 && !options.step) {
-    return Error{Errc::usage, "several ranks need --step",
-                 "Each rank would choose its own step; give all ranks the same --step."};
+    return Error{
+        Errc::usage, "several ranks need --step",
+        "Each rank would choose its own step; give all ranks the same --step. To save this "
+        "rank's files alone, give --world 1."};
   }
   if (options.world == 1 && !options.splits.empty()) {
     return Error{Errc::usage, "--split needs several ranks (--rank and --world)", {}};
@@ -75,6 +86,7 @@ Result<EndRecord> store_inputs(CommitWork& work, const SaveInputs& inputs, Lease
          IndexWriter::create(context.disk, index_path,
                              make_header(context, work.store, work.name, work.options)));
   FF_TRY(const bool exists, io::exists(context.disk, work.store.index_path(work.name)));
+  CommittedChunks committed(context.disk, work.store.index_path(work.name));
   SavePlanner planner(context, std::move(entries), inputs.stream, work.options);
   IndexRecorder recorder(std::move(writer), report);
   // Chunks that a pruner moves to the trash from now on are stored again.
@@ -85,12 +97,15 @@ Result<EndRecord> store_inputs(CommitWork& work, const SaveInputs& inputs, Lease
                     .planner = planner,
                     .recorder = recorder,
                     .compress = work.options.compress,
-                    .compare_only = exists && !work.options.replace,
+                    .committed = exists && !work.options.replace ? &committed : nullptr,
+                    .wanted = nullptr,
                     .trash = !trashed.empty(),
                     .mutex = {},
                     .seen = {}};
-  FF_TRY(run_workers(context.threads, shared.failed,
-                     [&](unsigned) { return SaveWorker::run(shared); }));
+  const auto ran = run_workers(context.threads, shared.failed,
+                               [&](unsigned) { return SaveWorker::run(shared); });
+  if (!ran && shared.differs) return differs_from_committed(work);
+  if (!ran) return ran.error();
   report.warnings = planner.take_warnings();
   report.zero_bytes = shared.zero_bytes;
   report.chunks_new = shared.chunks_new;
@@ -147,6 +162,38 @@ Result<SaveReport> save(Context& context, const std::string& store_path, const S
   }
   report.elapsed_ns = context.clock.steady_ns() - began;
   return report;
+}
+
+Result<uint64_t> store_chunks(Context& context, const Store& store, Lease& lease,
+                              const std::vector<std::string>& paths,
+                              const std::set<simd::Digest>& wanted, bool opaque) {
+  SaveOptions options;
+  if (opaque) options.opaque = {"*"};
+  const StepName name{options.run, 0};
+  FF_TRY(auto entries, list_inputs(context, paths));
+  for (const auto& entry : entries) context.progress.total += entry.info.size;
+  // The planner's records need an index, which is not published.
+  FF_TRY(auto writer,
+         IndexWriter::create(context.disk, io::join(lease.folder(), context.rng.hex_id()),
+                             make_header(context, store, name, options)));
+  SavePlanner planner(context, std::move(entries), {}, options);
+  SaveReport report{.name = name, .warnings = {}};
+  IndexRecorder recorder(std::move(writer), report);
+  SaveShared shared{.context = context,
+                    .store = store,
+                    .lease = lease,
+                    .planner = planner,
+                    .recorder = recorder,
+                    .committed = nullptr,
+                    .wanted = &wanted,
+                    .mutex = {},
+                    .seen = {}};
+  FF_TRY(run_workers(context.threads, shared.failed,
+                     [&](unsigned) { return SaveWorker::run(shared); }));
+  for (const auto& chunk : wanted) {
+    FF_TRY(context.disk.sync_dir(store.chunk_dir(std::to_integer<unsigned>(chunk.bytes[0]))));
+  }
+  return shared.chunks_new.load();
 }
 
 }  // namespace ff::checkpoint

@@ -4,9 +4,14 @@
 // name.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "training/checkpoint/format/context.h"
+#include "training/checkpoint/format/lease.h"
+#include "training/checkpoint/format/store.h"
 #include "training/checkpoint/save/save_request.h"
 
 namespace ff::checkpoint {
@@ -17,5 +22,12 @@ namespace ff::checkpoint {
 // deadline. After an error the store has its old checkpoints, and chunks that `prune` removes.
 Result<SaveReport> save(Context& context, const std::string& store_path, const SaveInputs& inputs,
                         const SaveOptions& options);
+
+// Cuts the files as save() does and stores those of their chunks that are in `wanted` and damaged
+// or missing; returns their number. With `opaque` all files are cut as plain bytes. Errors as
+// above.
+Result<uint64_t> store_chunks(Context& context, const Store& store, Lease& lease,
+                              const std::vector<std::string>& paths,
+                              const std::set<simd::Digest>& wanted, bool opaque);
 
 }  // namespace ff::checkpoint

@@ -21,6 +21,26 @@ constexpr size_t kUnsyncedMax = 96;  // written and not synced; bounds the open 
 
 }  // namespace
 
+Result<bool> CommittedChunks::contains(const simd::Digest& chunk) {
+  const std::lock_guard lock(mutex_);
+  if (!chunks_) {
+    SortedSet<ChunkKey> found;
+    FF_TRY(auto reader, IndexReader::open(disk_, index_path_));
+    for (;;) {
+      FF_TRY(const auto record, reader.next());
+      if (!record) break;
+      const auto* extents = extents_of(*record);
+      if (extents == nullptr) continue;
+      for (const auto& extent : *extents) {
+        if (extent.chunk) found.add(chunk_key(*extent.chunk));
+      }
+    }
+    found.sort_unique();
+    chunks_ = std::move(found);
+  }
+  return chunks_->contains(chunk_key(chunk));
+}
+
 SaveWorker::SaveWorker(SaveShared& shared)
     : shared_(shared),
       context_(shared.context),
@@ -199,9 +219,15 @@ Result<void> SaveWorker::check_head(Slot& slot, size_t length) {
 }
 
 Result<void> SaveWorker::store(Slot& slot) {
-  if (shared_.compare_only) {
-    return Error{Errc::refused, "the inputs differ from the existing checkpoint",
-                 "Save under another step, or replace it with --replace."};
+  if (shared_.wanted != nullptr && !shared_.wanted->contains(slot.print.digest)) {
+    return finish_known(slot);
+  }
+  if (shared_.committed != nullptr) {
+    FF_TRY(const bool named, shared_.committed->contains(slot.print.digest));
+    if (!named) {
+      shared_.differs = true;
+      return fail(Errc::refused, "the inputs differ from the existing checkpoint");
+    }
   }
   expect_known_ = false;
   return slot.kept ? write(slot) : read(slot, true);

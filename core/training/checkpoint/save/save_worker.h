@@ -11,11 +11,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "platform/io/buffers.h"
 #include "training/checkpoint/format/lease.h"
+#include "training/checkpoint/format/sorted_set.h"
 #include "training/checkpoint/format/store.h"
 #include "training/checkpoint/save/index_recorder.h"
 #include "training/checkpoint/save/input.h"
@@ -28,6 +31,20 @@ struct DigestHash {
   }
 };
 
+// The chunks that a committed index names; read at the first question. Thread-safe.
+class CommittedChunks {
+ public:
+  CommittedChunks(io::Disk& disk, std::string index_path)
+      : disk_(disk), index_path_(std::move(index_path)) {}
+  Result<bool> contains(const simd::Digest& chunk);
+
+ private:
+  io::Disk& disk_;
+  const std::string index_path_;
+  std::mutex mutex_;
+  std::optional<SortedSet<ChunkKey>> chunks_;
+};
+
 // State that the workers of one save share.
 struct SaveShared {
   Context& context;
@@ -36,12 +53,15 @@ struct SaveShared {
   SavePlanner& planner;
   IndexRecorder& recorder;
   bool compress = false;
-  // The step exists already: nothing is written; a chunk that is not in the store proves that the
-  // inputs differ.
-  bool compare_only = false;
+  // The step exists already, with this index: only chunks that it names are written, if they are
+  // damaged or missing. A chunk that it does not name proves that the inputs differ.
+  CommittedChunks* committed = nullptr;
+  // Only these chunks are written; the index is of no use then.
+  const std::set<simd::Digest>* wanted = nullptr;
   bool trash = true;  // it has entries that may have to be restored
 
   std::atomic<bool> failed{false};
+  std::atomic<bool> differs{false};    // from the checkpoint of `committed`
   std::atomic<uint64_t> next_file{0};  // names unfinished files
   std::atomic<uint64_t> zero_bytes{0};
   std::atomic<uint64_t> chunks_new{0};

@@ -16,6 +16,8 @@ namespace ff::checkpoint {
 namespace {
 
 constexpr uint64_t kPasswdMax = 16 * kMiB;
+// The run id that torchrun sets without --rdzv-id: all jobs have it in common.
+constexpr std::string_view kNoRunId = "none";
 
 std::string user_name(io::Disk& disk, uint32_t uid) {
   const auto passwd = io::read_file(disk, "/etc/passwd", kPasswdMax);
@@ -63,13 +65,29 @@ std::string attempt_from_environment() {
   if (const auto given = variable("FF_ATTEMPT"); !given.empty()) return std::string(given);
   std::string text;
   if (const auto task = task_of_environment()) {
-    text = fmt::format("{}.{}", task->task, task->number);
+    text = fmt::format("{}-{}.{}", task->scheduler, task->task, task->number);
   }
   const auto run = variable("TORCHELASTIC_RUN_ID");
-  if (run.empty()) return text;
+  if (run.empty() || (run == kNoRunId && text.empty())) return text;
   const auto restarts = variable("TORCHELASTIC_RESTART_COUNT");
   const std::string_view number = restarts.empty() ? "0" : restarts;
   return fmt::format("{}{}{}.{}", text, text.empty() ? "" : "-", run, number);
+}
+
+Result<std::optional<RankOfWorld>> rank_from_environment() {
+  const auto rank = variable("RANK");
+  const auto world = variable("WORLD_SIZE");
+  if (world.empty()) return std::optional<RankOfWorld>();
+  const auto rank_number = parse_u64(rank);
+  const auto world_number = parse_u64(world);
+  if (rank_number && world_number && *world_number <= UINT32_MAX && *rank_number < *world_number) {
+    return std::optional(
+        RankOfWorld{static_cast<uint32_t>(*rank_number), static_cast<uint32_t>(*world_number)});
+  }
+  return Error{Errc::usage,
+               fmt::format("the environment names no rank: RANK={} WORLD_SIZE={}", printable(rank),
+                           printable(world)),
+               "Unset both variables, or give --rank and --world (--world 1: one process saves)."};
 }
 
 }  // namespace ff::checkpoint
