@@ -133,6 +133,9 @@ def b_what_cannot_be_stored(ff, store):
     with environment(RANK="1", WORLD_SIZE="2"):  # without a torchrun id
         says(2, "one attempt. Give all ranks the same step and attempt", save, 1, rank="env",
              step=1)
+    with environment(RANK="1", WORLD_SIZE="2", TORCHELASTIC_RUN_ID="none"):  # no --rdzv-id
+        says(2, "one attempt. Give all ranks the same step and attempt", save, 1, rank="env",
+             step=1)
     with environment(RANK="2", WORLD_SIZE="2", FF_ATTEMPT="a"):
         says(2, "no rank 2 of 2", save, 1, rank="env", step=1)
     for call in (lambda store: ff.save_async(1, store=store), ff.load, ff.latest):
