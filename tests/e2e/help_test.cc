@@ -174,16 +174,12 @@ TEST(Emit, has_its_old_name_for_scripts) {
   EXPECT_EQ(run_ff({"help", "--emit", "cron"}).out, run_ff({"generate", "cron"}).out);
   EXPECT_EQ(run_ff({"help", "--emit", "systemd"}).out, run_ff({"generate", "systemd"}).out);
   EXPECT_EQ(run_ff({"help", "--emit", "systemd", "a", "b"}).exit, 2);
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"help", "--emit", "grafana"}, {"generate", "grafana"}}) {
-    const ProcessResult unknown = run_ff(words);
-    EXPECT_EQ(unknown.exit, 2) << words[0];
-    EXPECT_NE(unknown.err.find("grafana"), std::string::npos) << unknown.err;
-    for (const char* const known : {"docs", "systemd", "cron"}) {
-      EXPECT_NE(unknown.err.find(known), std::string::npos) << unknown.err;
-    }
-    EXPECT_FALSE(fs::exists("grafana"));
-  }
+  const ProcessResult unknown = run_ff({"help", "--emit", "grafana"});
+  EXPECT_EQ(unknown.exit, 2);
+  EXPECT_TRUE(has(unknown.err, "unknown kind of files 'grafana'")) << unknown.err;
+  EXPECT_TRUE(has(unknown.err, "docs, systemd and cron")) << unknown.err;
+  EXPECT_FALSE(fs::exists("grafana"));
+  EXPECT_EQ(run_ff({"generate", "grafana"}).exit, 2);
   EXPECT_EQ(run_ff({"help", "-h"}).out.find("--emit"), std::string::npos);
 }
 

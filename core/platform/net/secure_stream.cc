@@ -77,7 +77,7 @@ Task<Result<auth::Entity>> verify_entity(TlsStream& stream,
   FF_CO_TRY(auth::Entity client, auth::parse_identity(identity));
   FF_CO_TRY(const auth::Key key, keyring->key_of(client));
   if (!auth::constant_time_equal(proof, proof_of(key, true, secret))) {
-    co_return fail(Errc::refused, "wrong key: it is not the key of {} in this cluster",
+    co_return fail(Errc::refused, "wrong key: the peer claims to be {}, but its key differs",
                    client.full_name());
   }
   FF_CO_TRY(co_await write_all(stream, proof_of(key, false, secret)));

@@ -83,7 +83,7 @@ Error TlsStream::key_failure(int reason, const std::string& text) const {
   const std::string self = context_->keyring_->text();
   if (refusal_) return *refusal_;
   if (client_ && reason == SSL_R_BINDER_DOES_NOT_VERIFY) {
-    return fail(Errc::refused, "wrong key: it is not the key of {} in this cluster",
+    return fail(Errc::refused, "wrong key: the peer claims to be {}, but its key differs",
                 client_->full_name());
   }
   const bool by_alert = reason > SSL_AD_REASON_OFFSET;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -17,7 +18,7 @@ constexpr int64_t kNow = 1'000'000 * kSecond;
 
 inline ClusterSnapshot small_cluster(Rng& rng) {
   ClusterSnapshot snapshot;
-  const uint32_t zones = 1 + rng.below(2), partitions = 1 + (rng.below(4) == 0 ? 1 : 0);
+  const uint32_t zones = 1 + rng.below(3), partitions = 1 + (rng.below(4) == 0 ? 1 : 0);
   const auto nodes = static_cast<uint32_t>(3 + rng.below(8));
   for (uint32_t i = 0; i < nodes; i++) {
     SnapshotNode node{.partition = static_cast<uint32_t>(rng.below(partitions)),
@@ -97,6 +98,75 @@ inline bool is_preemptible(const Gang& gang, PriorityLevel to) {
          kNow - gang.started_ns >= gang.min_run_ns;
 }
 
+// Where a gang may run: in a zone; or in all, if no zone has enough nodes in service.
+struct Scopes {
+  std::vector<std::vector<uint32_t>> nodes;
+  bool spans = false;
+};
+
+inline Scopes scopes_of(const ClusterSnapshot& snapshot, const ResourceRequest& request) {
+  std::map<uint32_t, std::vector<uint32_t>> zones;
+  std::vector<uint32_t> all;
+  for (uint32_t node = 0; node < snapshot.nodes.size(); node++) {
+    if (!serves(snapshot, node, request)) continue;
+    zones[snapshot.nodes[node].zone].push_back(node);
+    all.push_back(node);
+  }
+  Scopes scopes;
+  for (const auto& [zone, nodes] : zones) {
+    if (nodes.size() >= request.nodes) scopes.nodes.push_back(nodes);
+  }
+  scopes.spans = scopes.nodes.empty();
+  if (scopes.spans) scopes.nodes.push_back(all);
+  return scopes;
+}
+
+inline PreemptionCandidate candidate_of(const ClusterSnapshot& snapshot, uint32_t index) {
+  const Gang& one = snapshot.tasks[index];
+  const auto nodes = static_cast<uint32_t>(one.nodes.size());
+  return {.task = index,
+          .level = one.charged_level,
+          .nodes = nodes,
+          .lost_ns = nodes * (kNow - one.saved_ns),
+          .ran_ns = kNow - one.started_ns};
+}
+
+// The nodes of a scope that are free, or whose task is in `stopping`.
+inline uint32_t available(const ClusterSnapshot& snapshot, const std::vector<uint32_t>& scope,
+                          const std::set<uint32_t>& stopping) {
+  return static_cast<uint32_t>(std::ranges::count_if(scope, [&](uint32_t node) {
+    const uint32_t task = snapshot.nodes[node].task;
+    return task == kNoIndex || stopping.contains(task);
+  }));
+}
+
+struct StopSet {
+  PreemptionCost cost = {};
+  std::set<uint32_t> tasks = {};
+};
+
+// The cheapest set of tasks to stop for `count` nodes, besides those that stop in any case.
+inline std::optional<StopSet> cheapest_stop_set(const ClusterSnapshot& snapshot,
+                                                const Scopes& scopes, uint32_t count,
+                                                const std::vector<uint32_t>& candidates,
+                                                const std::set<uint32_t>& stopping) {
+  std::optional<StopSet> best;
+  for (uint32_t mask = 0; mask < 1u << candidates.size(); mask++) {
+    StopSet set;
+    std::set<uint32_t> all = stopping;
+    for (size_t at = 0; at < candidates.size(); at++) {
+      if ((mask >> at & 1) == 0) continue;
+      set.tasks.insert(candidates[at]);
+      all.insert(candidates[at]);
+      set.cost.add(candidate_of(snapshot, candidates[at]));
+    }
+    const bool is_enough = std::ranges::any_of(
+        scopes.nodes, [&](const auto& scope) { return available(snapshot, scope, all) >= count; });
+    if (is_enough && (!best || set.cost < best->cost)) best = set;
+  }
+  return best;
+}
+
 // The expected result for the first task.
 struct Expected {
   bool starts = false, waits_for_stopping = false;
@@ -105,92 +175,37 @@ struct Expected {
 
 inline Expected expected_of(const ClusterSnapshot& snapshot, const Gang& gang,
                             PriorityLevel level) {
-  std::vector<std::vector<uint32_t>> scopes;  // nodes of each zone; or of all
-  std::set<uint32_t> zones;
-  for (const SnapshotNode& node : snapshot.nodes) zones.insert(node.zone);
-  for (const uint32_t zone : zones) {
-    auto& scope = scopes.emplace_back();
-    for (uint32_t node = 0; node < snapshot.nodes.size(); node++) {
-      if (snapshot.nodes[node].zone == zone && serves(snapshot, node, gang.request)) {
-        scope.push_back(node);
-      }
-    }
-  }
-  // Only a gang that is wider than each zone spans zones, and one at a time.
-  const bool is_wide = std::ranges::none_of(
-      scopes, [&](const auto& scope) { return scope.size() >= gang.request.nodes; });
+  const Scopes scopes = scopes_of(snapshot, gang.request);
+  // Only one task at a time spans zones.
   uint32_t spanning = kNoIndex;
-  for (uint32_t i = 0; is_wide && i < snapshot.tasks.size(); i++) {
-    if (spans_zones(snapshot, snapshot.tasks[i].nodes)) spanning = i;
-  }
-  if (is_wide) {
-    for (size_t i = 1; i < scopes.size(); i++) {
-      scopes[0].insert(scopes[0].end(), scopes[i].begin(), scopes[i].end());
-    }
-    scopes.resize(1);
+  std::set<uint32_t> stopping;
+  std::vector<uint32_t> candidates;
+  for (uint32_t i = 0; i < snapshot.tasks.size(); i++) {
+    const Gang& one = snapshot.tasks[i];
+    if (scopes.spans && spans_zones(snapshot, one.nodes)) spanning = i;
+    if (one.phase == GangPhase::stopping) stopping.insert(i);
+    if (is_preemptible(one, level)) candidates.push_back(i);
   }
   const bool must_stop =
       spanning != kNoIndex && snapshot.tasks[spanning].phase == GangPhase::running;
   if (must_stop && !is_preemptible(snapshot.tasks[spanning], level)) return {};
-  const auto count = [&](const std::vector<uint32_t>& scope, auto fits) {
-    uint32_t total = 0;
-    for (const uint32_t node : scope) {
-      const uint32_t task = snapshot.nodes[node].task;
-      total += fits(task == kNoIndex ? nullptr : &snapshot.tasks[task]) ? 1 : 0;
-    }
-    return total;
-  };
-  const auto free = [](const Gang* one) { return one == nullptr; };
-  const auto soon = [](const Gang* one) { return !one || one->phase == GangPhase::stopping; };
   Expected expected;
-  for (const auto& scope : scopes) {
-    if (spanning == kNoIndex && count(scope, free) >= gang.request.nodes) expected.starts = true;
-    if (!must_stop && count(scope, soon) >= gang.request.nodes) expected.waits_for_stopping = true;
+  for (const auto& scope : scopes.nodes) {
+    const auto has = [&](const std::set<uint32_t>& ended) {
+      return available(snapshot, scope, ended) >= gang.request.nodes;
+    };
+    if (spanning == kNoIndex && has({})) expected.starts = true;
+    if (!must_stop && has(stopping)) expected.waits_for_stopping = true;
   }
   if (expected.starts || expected.waits_for_stopping) return expected;
-  std::vector<uint32_t> candidates;
-  for (uint32_t i = 0; i < snapshot.tasks.size(); i++) {
-    if (is_preemptible(snapshot.tasks[i], level)) candidates.push_back(i);
-  }
-  const auto candidate = [&](uint32_t index) {
-    const Gang& one = snapshot.tasks[index];
-    const auto nodes = static_cast<uint32_t>(one.nodes.size());
-    return PreemptionCandidate{.task = index,
-                               .level = one.charged_level,
-                               .nodes = nodes,
-                               .lost_ns = nodes * (kNow - one.saved_ns),
-                               .ran_ns = kNow - one.started_ns};
+  const auto cheapest = [&] {
+    return cheapest_stop_set(snapshot, scopes, gang.request.nodes, candidates, stopping);
   };
-  struct Choice {
-    PreemptionCost cost;
-    std::set<uint32_t> tasks;
-  };
-  // The cheapest set of tasks to stop in any scope, besides those that stop in any case.
-  const auto best_choice = [&](const std::set<uint32_t>& stopping) {
-    std::optional<Choice> best;
-    for (const auto& scope : scopes) {
-      for (uint32_t mask = 0; mask < 1u << candidates.size(); mask++) {
-        Choice choice;
-        for (size_t at = 0; at < candidates.size(); at++) {
-          if ((mask >> at & 1) == 0) continue;
-          choice.tasks.insert(candidates[at]);
-          choice.cost.add(candidate(candidates[at]));
-        }
-        uint32_t there = count(scope, soon);
-        for (const uint32_t node : scope) {
-          const uint32_t task = snapshot.nodes[node].task;
-          there += choice.tasks.contains(task) || stopping.contains(task) ? 1 : 0;
-        }
-        if (there < gang.request.nodes) continue;
-        if (!best || choice.cost < best->cost) best = choice;
-      }
-    }
-    return best;
-  };
-  auto best = best_choice({});
+  auto best = cheapest();
   if (best && must_stop && !best->tasks.contains(spanning)) {
-    best = best_choice({spanning});
-    best->cost.add(candidate(spanning));
+    stopping.insert(spanning);
+    best = cheapest();
+    best->cost.add(candidate_of(snapshot, spanning));
   }
   if (best) expected.cost = best->cost;
   return expected;

@@ -78,7 +78,7 @@ TEST_F(TlsKeys, ExportedKeysAreOfThisConnectionAndThisLabel) {
 
 TEST_F(TlsKeys, AKeyOfAnotherClusterIsRefusedOnBothEnds) {
   expect_refused(hands(mount(2), manager(1)), "does not accept the key of mount/host7",
-                 "the identity of mount/host7, but not its key");
+                 "wrong key: the peer claims to be mount/host7, but its key differs");
 }
 
 // A restriction is part of the identity: without it, the key is another one.
@@ -91,7 +91,7 @@ TEST_F(TlsKeys, ARestrictionCannotBeDropped) {
   const auto forged = std::make_shared<Keyring>(self);
   forged->add({Role::meta, {}}, credential);
   expect_refused(hands(TlsContext::make(forged), manager()), "does not accept the key",
-                 "but not its key");
+                 "but its key differs");
 }
 
 TEST_F(TlsKeys, AnIdentityThatIsNoneIsRefused) {
@@ -122,7 +122,7 @@ TEST_F(TlsKeys, AStorageNodeCannotPlayAManager) {
   const Entity self{.role = Role::storage, .name = "3", .serial = 1};
   const auto node = auth::parse_key_text(auth::make_key_text(key_of(1), self)).value();
   expect_refused(hands(mount(), TlsContext::make(node)), "does not accept the key",
-                 "but not its key");
+                 "but its key differs");
 }
 
 TEST_F(TlsKeys, ATicketIsGoodForItsNodeAlone) {
@@ -140,7 +140,7 @@ TEST_F(TlsKeys, ATicketIsGoodForItsNodeAlone) {
                               Entity{.role = Role::storage, .name = "4", .serial = 1}}) {
     const auto stranger = TlsContext::make(Keyring::from_root(key_of(1), other));
     expect_refused(hands(TlsContext::make(keys), stranger, expected), "does not accept the key",
-                   "but not its key");
+                   "but its key differs");
   }
 }
 
