@@ -11,7 +11,7 @@ _ff_subs() {
     'admin user') reply='add token list remove' ;;
     'allreduce') reply='bench run' ;;
     'bench') reply='disk digest chain io files ring meta chunk net' ;;
-    'checkpoint') reply='save load list show diff latest verify forget prune export salvage watch' ;;
+    'checkpoint') reply='save load list show diff latest verify repair forget prune export salvage watch' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
     'generate') reply='docs systemd cron' ;;
     'schedule') reply='serve agent submit run list show explain logs stop suspend resume nodes drain undrain quota history simulate' ;;
@@ -71,7 +71,8 @@ _ff_options() {
     'checkpoint diff') reply='--values --all --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint latest') reply='--path --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint verify') reply='--all --sample --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
-    'checkpoint forget') reply='--run --keep-last --keep-every --keep-within --dry-run -n --yes -y --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'checkpoint repair') reply='--timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'checkpoint forget') reply='--run --all --keep-last --keep-every --keep-within --dry-run -n --yes -y --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint prune') reply='--grace --wait --dry-run -n --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint export') reply='--file --tensor --rank --force --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint salvage') reply='--timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -102,7 +103,7 @@ _ff_options() {
     'schedule serve') reply='--lease --keep-tasks --meta --revoked-tokens --max-tasks --max-user-tasks --kv --dir --accept-data-loss --validate-every --max-drained --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule agent') reply='--scheduler --name --partition --zone --leaf --label --address --dir --task-dir --keep-logs --keep-log-size --end-tasks --no-end-tasks --validate-level --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule submit') reply='--nodes -n --nproc --partition --zone --label --priority -p --name --time --min-run --restart --restart-on --signal --memory --hang --env -e --no-inherit --chdir --user --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
-    'schedule run') reply='--nodes -n --nproc --partition --zone --label --priority -p --name --time --min-run --restart --restart-on --signal --memory --hang --env -e --no-inherit --chdir --user --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'schedule run') reply='--nodes -n --nproc --partition --zone --label --priority -p --name --time --min-run --restart --restart-on --signal --memory --hang --env -e --no-inherit --chdir --user --scheduler --net --key --token --insecure --no-insecure --timestamps --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule list') reply='--all -a --user --count --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule show') reply='--scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule explain') reply='--scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -478,6 +479,13 @@ _ff_value() {
     'checkpoint verify --net') reply='auto|tcp|verbs' ;;
     'checkpoint verify --key') reply='file' ;;
     'checkpoint verify --token') reply='file' ;;
+    'checkpoint repair --timeout') reply='any' ;;
+    'checkpoint repair --store') reply='dir' ;;
+    'checkpoint repair --threads') reply='any' ;;
+    'checkpoint repair --meta') reply='any' ;;
+    'checkpoint repair --net') reply='auto|tcp|verbs' ;;
+    'checkpoint repair --key') reply='file' ;;
+    'checkpoint repair --token') reply='file' ;;
     'checkpoint forget --run') reply='any' ;;
     'checkpoint forget --keep-last') reply='any' ;;
     'checkpoint forget --keep-every') reply='any' ;;
@@ -904,6 +912,8 @@ _ff_argument() {
     'checkpoint diff '1) reply='any' ;;
     'checkpoint latest '0) reply='any' ;;
     'checkpoint verify '*) reply='any' ;;
+    'checkpoint repair '0) reply='any' ;;
+    'checkpoint repair '*) reply='file' ;;
     'checkpoint forget '*) reply='any' ;;
     'checkpoint export '0) reply='any' ;;
     'checkpoint export '1) reply='file' ;;
