@@ -17,7 +17,21 @@ namespace {
 
 constexpr int64_t kKillWaitNs = 5 * kSecond;  // until killed ranks are gone
 constexpr int64_t kStopPollNs = 20 * kMillisecond;
+constexpr int64_t kLockWaitNs = 3 * kSecond;
+constexpr int64_t kLockPollNs = 20 * kMillisecond;
 constexpr int64_t kPruneLogsNs = 600 * kSecond;
+
+// Null: another process keeps the lock. A child that a killed agent has just forked holds it until
+// it executes its program or exits.
+Result<std::unique_ptr<io::File>> wait_for_lock(io::Disk& disk, Clock& clock,
+                                                const std::string& path) {
+  const int64_t end_ns = clock.steady_ns() + kLockWaitNs;
+  for (;;) {
+    FF_TRY(auto lock, io::lock_file(disk, path));
+    if (lock != nullptr || clock.steady_ns() >= end_ns) return lock;
+    clock.sleep_ns(kLockPollNs);
+  }
+}
 
 std::string change_key_of(const NodeReconciler::Report& report) {
   std::string key = report.scheduler;
@@ -39,7 +53,7 @@ std::string change_key_of(const NodeReconciler::Report& report) {
 Result<std::unique_ptr<NodeReconciler>> NodeReconciler::open(io::Disk& disk, Clock& clock,
                                                              Options options) {
   FF_TRY(io::make_dirs(disk, options.dir, 0711));
-  FF_TRY(auto lock, io::lock_file(disk, io::join(options.dir, "lock")));
+  FF_TRY(auto lock, wait_for_lock(disk, clock, io::join(options.dir, "lock")));
   if (lock == nullptr) {
     Error error = fail(Errc::refused, "{}: another agent uses this folder", options.dir);
     error.hint = "Give each agent on a machine its own folder with --dir.";

@@ -274,6 +274,33 @@ TEST_F(NodeReconcilerTest, AfterAnotherBootNothingIsPrepared) {
   EXPECT_EQ(opened.error().code, Errc::corrupt);
 }
 
+// As a child does that a killed agent has forked, until it executes its program.
+TEST_F(NodeReconcilerTest, ALockThatIsReleasedSoonIsWaitedFor) {
+  struct ReleasingClock final : Clock {
+    std::unique_ptr<io::File> lock;
+    int64_t now_ns = 0;
+    int64_t wall_ns() override { return now_ns; }
+    int64_t steady_ns() override { return now_ns; }
+    void sleep_ns(int64_t ns) override {
+      now_ns += ns;
+      lock.reset();
+    }
+  };
+  ReleasingClock clock;
+  ASSERT_TRUE(io::make_dirs(disk_, dir_ / "agent", 0711).ok());
+  clock.lock = io::lock_file(disk_, dir_ / "agent/lock").value();
+  ASSERT_NE(clock.lock, nullptr);
+  {
+    const auto opened = NodeReconciler::open(disk_, clock, options());
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+  }
+  // Another agent keeps it.
+  const auto other = io::lock_file(disk_, dir_ / "agent/lock").value();
+  const auto refused = NodeReconciler::open(disk_, clock, options());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::refused);
+}
+
 TEST(AttemptRecord, ReadsWhatItWrites) {
   const AttemptRecord record{.scheduler = "s\xff",
                              .task = UINT64_MAX,
