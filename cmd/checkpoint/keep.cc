@@ -206,7 +206,8 @@ Result<void> run_forget(Session& session, const CheckpointOptions& common,
   report_forget(session, report);
   const size_t count = report.forgotten.size();
   if (arguments.dry_run) {
-    session.out.note("dry run: {} would be removed", count_words(count, "checkpoint"));
+    session.out.note("dry run: {} would be removed; --yes removes {}",
+                     count_words(count, "checkpoint"), count == 1 ? "it" : "them");
   }
   if (report.applied && count > 0) note_removed(session, count);
   if (report.applied || count == 0 || arguments.dry_run) return check_blocked(report);
@@ -239,12 +240,16 @@ Json leases_json(const std::vector<checkpoint::LeaseInfo>& leases) {
 void print_prune(Output& out, const checkpoint::PruneReport& report, bool dry_run) {
   out.line("{} {}, {}", dry_run ? "dry run: prune would delete" : "deleted",
            count_words(report.chunks_deleted, "chunk"), format_size(report.bytes_deleted));
-  for (const auto& lease : report.ahead) {
+  for (const auto& [lease, corrected] : report.ahead) {
+    const std::string next =
+        corrected ? fmt::format("ff has set it to now, and removes it after {} without renewal",
+                                format_duration(checkpoint::kLeaseTimeoutNs))
+                  : fmt::format(
+                        "chunks stay in the trash until a prune may set it to now (file "
+                        "tmp/{}.lease of the store)",
+                        lease.id);
     out.warn("the lease of the {} of {}@{} has a time {} in the future of the store's clock; {}",
-             lease.action, lease.run, lease.step, format_duration(lease.ahead_ns),
-             dry_run ? "prune would set it to now"
-                     : fmt::format("ff has set it to now, and removes it after {} without renewal",
-                                   format_duration(checkpoint::kLeaseTimeoutNs)));
+             lease.action, lease.run, lease.step, format_duration(lease.ahead_ns), next);
   }
   for (const auto& attempt : report.abandoned) {
     out.line("{}: {} the shards of attempt '{}': {} of {} ranks had saved", attempt.name.text(),
@@ -274,6 +279,14 @@ Result<void> run_prune(Session& session, const CheckpointOptions& common,
   CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
   FF_TRY(const auto report, checkpoint::prune(run.context(), store, options));
+  Json future = Json::array();
+  for (const auto& [lease, corrected] : report.ahead) {
+    future.push_back({{"action", lease.action},
+                      {"run", lease.run},
+                      {"step", lease.step},
+                      {"seconds", to_seconds(lease.ahead_ns)},
+                      {"corrected", corrected}});
+  }
   Json abandoned = Json::array();
   for (const auto& attempt : report.abandoned) {
     abandoned.push_back({{"name", attempt.name.text()},
@@ -292,7 +305,7 @@ Result<void> run_prune(Session& session, const CheckpointOptions& common,
                     {"leftovers", report.leftovers},
                     {"running", leases_json(report.running)},
                     {"overdue", leases_json(report.overdue)},
-                    {"future", leases_json(report.ahead)},
+                    {"future", std::move(future)},
                     {"abandoned", std::move(abandoned)},
                     {"seconds", to_seconds(report.elapsed_ns)}});
   print_prune(session.out, report, options.dry_run);
