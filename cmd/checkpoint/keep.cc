@@ -34,7 +34,7 @@ Result<double> parse_share(std::string_view text) {
 }
 
 // "1 chunk", "1,200 chunks".
-std::string counted(uint64_t count, std::string_view noun) {
+std::string count_words(uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
 }
 
@@ -88,10 +88,10 @@ Result<void> run_verify(Session& session, const CheckpointOptions& common,
   if (report.damage.empty()) return {};
   if (report.set_aside > 0) {
     session.out.note("moved {} aside: the next save of that data writes it again",
-                     counted(report.set_aside, "damaged chunk"));
+                     count_words(report.set_aside, "damaged chunk"));
   }
   return Error{Errc::corrupt,
-               fmt::format("{}: {}", store, counted(report.damage.size(), "damaged place")),
+               fmt::format("{}: {}", store, count_words(report.damage.size(), "damaged place")),
                "'ff checkpoint repair' takes chunks from another store or from the files; 'ff "
                "checkpoint salvage' restores what is intact."};
 }
@@ -120,12 +120,12 @@ Result<void> run_repair(Session& session, const CheckpointOptions& common,
     return {};
   }
   session.out.line("{}: repaired {} of {}", report.name.text(), report.repaired,
-                   counted(report.damaged, "damaged chunk"));
+                   count_words(report.damaged, "damaged chunk"));
   print_damage(session.out, report.left);
   if (report.left.empty()) return {};
   return Error{Errc::corrupt,
                fmt::format("{}: the sources lack {}", report.name.text(),
-                           counted(report.left.size(), "chunk")),
+                           count_words(report.left.size(), "chunk")),
                "Name more sources; 'ff checkpoint salvage' restores what is intact."};
 }
 
@@ -177,7 +177,7 @@ Result<void> check_blocked(const checkpoint::ForgetReport& report) {
 std::string removal_question(const checkpoint::ForgetOptions& options, size_t count) {
   if (options.whole_runs) {
     return fmt::format("Type yes to remove run {} with all of its data ({}):",
-                       fmt::join(options.runs, ", "), counted(count, "checkpoint"));
+                       fmt::join(options.runs, ", "), count_words(count, "checkpoint"));
   }
   return fmt::format("Type yes to remove {}:", count == 1
                                                    ? std::string("this checkpoint")
@@ -186,7 +186,7 @@ std::string removal_question(const checkpoint::ForgetOptions& options, size_t co
 
 void note_removed(Session& session, size_t count) {
   session.out.note("removed {}; 'ff checkpoint prune' frees the space",
-                   counted(count, "checkpoint"));
+                   count_words(count, "checkpoint"));
 }
 
 // Prints what will be removed, then asks, unless --yes or --dry-run is given.
@@ -206,7 +206,8 @@ Result<void> run_forget(Session& session, const CheckpointOptions& common,
   report_forget(session, report);
   const size_t count = report.forgotten.size();
   if (arguments.dry_run) {
-    session.out.note("dry run: {} would be removed", counted(count, "checkpoint"));
+    session.out.note("dry run: {} would be removed; --yes removes {}",
+                     count_words(count, "checkpoint"), count == 1 ? "it" : "them");
   }
   if (report.applied && count > 0) note_removed(session, count);
   if (report.applied || count == 0 || arguments.dry_run) return check_blocked(report);
@@ -238,13 +239,17 @@ Json leases_json(const std::vector<checkpoint::LeaseInfo>& leases) {
 
 void print_prune(Output& out, const checkpoint::PruneReport& report, bool dry_run) {
   out.line("{} {}, {}", dry_run ? "dry run: prune would delete" : "deleted",
-           counted(report.chunks_deleted, "chunk"), format_size(report.bytes_deleted));
-  for (const auto& lease : report.ahead) {
+           count_words(report.chunks_deleted, "chunk"), format_size(report.bytes_deleted));
+  for (const auto& [lease, corrected] : report.ahead) {
+    const std::string next =
+        corrected ? fmt::format("ff has set it to now, and removes it after {} without renewal",
+                                format_duration(checkpoint::kLeaseTimeoutNs))
+                  : fmt::format(
+                        "chunks stay in the trash until a prune may set it to now (file "
+                        "tmp/{}.lease of the store)",
+                        lease.id);
     out.warn("the lease of the {} of {}@{} has a time {} in the future of the store's clock; {}",
-             lease.action, lease.run, lease.step, format_duration(lease.ahead_ns),
-             dry_run ? "prune would set it to now"
-                     : fmt::format("ff has set it to now, and removes it after {} without renewal",
-                                   format_duration(checkpoint::kLeaseTimeoutNs)));
+             lease.action, lease.run, lease.step, format_duration(lease.ahead_ns), next);
   }
   for (const auto& attempt : report.abandoned) {
     out.line("{}: {} the shards of attempt '{}': {} of {} ranks had saved", attempt.name.text(),
@@ -257,14 +262,14 @@ void print_prune(Output& out, const checkpoint::PruneReport& report, bool dry_ru
   }
   if (report.chunks_deferred > 0) {
     out.line("{}, {}, stay in the trash until {} ended (--wait waits for that)",
-             counted(report.chunks_deferred, "chunk"), format_size(report.bytes_deferred),
+             count_words(report.chunks_deferred, "chunk"), format_size(report.bytes_deferred),
              report.running.size() == 1
                  ? fmt::format("the running {} of {}@{} has", report.running[0].action,
                                report.running[0].run, report.running[0].step)
                  : fmt::format("{} running saves and loads have", report.running.size()));
   }
   if (report.chunks_recent > 0) {
-    out.line("kept {}, {}: younger than --grace", counted(report.chunks_recent, "unused chunk"),
+    out.line("kept {}, {}: younger than --grace", count_words(report.chunks_recent, "unused chunk"),
              format_size(report.bytes_recent));
   }
 }
@@ -274,6 +279,14 @@ Result<void> run_prune(Session& session, const CheckpointOptions& common,
   CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
   FF_TRY(const auto report, checkpoint::prune(run.context(), store, options));
+  Json future = Json::array();
+  for (const auto& [lease, corrected] : report.ahead) {
+    future.push_back({{"action", lease.action},
+                      {"run", lease.run},
+                      {"step", lease.step},
+                      {"seconds", to_seconds(lease.ahead_ns)},
+                      {"corrected", corrected}});
+  }
   Json abandoned = Json::array();
   for (const auto& attempt : report.abandoned) {
     abandoned.push_back({{"name", attempt.name.text()},
@@ -292,7 +305,7 @@ Result<void> run_prune(Session& session, const CheckpointOptions& common,
                     {"leftovers", report.leftovers},
                     {"running", leases_json(report.running)},
                     {"overdue", leases_json(report.overdue)},
-                    {"future", leases_json(report.ahead)},
+                    {"future", std::move(future)},
                     {"abandoned", std::move(abandoned)},
                     {"seconds", to_seconds(report.elapsed_ns)}});
   print_prune(session.out, report, options.dry_run);

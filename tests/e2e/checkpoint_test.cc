@@ -321,6 +321,7 @@ TEST_P(CheckpointCommand, DamageIsRepaired) {
   EXPECT_EQ(repaired.exit, 0) << repaired.err;
   EXPECT_EQ(repaired.out, "default@2: repaired 1 of 1 damaged chunk\n");
   damage();
+  EXPECT_EQ(checkpoint({"verify", "--all"}).exit, 3);
   // A run without an intact checkpoint keeps all, others do not; and it can be removed.
   for (const char* content : {"one", "two"}) {
     ASSERT_EQ(checkpoint({"save", "--run", "fine", input("model.bin", content)}).exit, 0);

@@ -155,13 +155,15 @@ TEST(PruneTest, ALeaseFromTheFutureEndsAfterItsTimeout) {
   const uint64_t before = sim.disk.mutations();
   const auto dry = sim.prune({.grace_ns = 0, .dry_run = true});
   FF_ASSERT_OK(dry);
-  EXPECT_EQ(dry->ahead.size(), 1u);
+  ASSERT_EQ(dry->ahead.size(), 1u);
+  EXPECT_FALSE(dry->ahead[0].corrected);
   EXPECT_GT(sim.disk.info(path)->mtime_ns, sim.clock.wall_ns());
   EXPECT_LE(sim.disk.mutations(), before + 4);  // files made to read the clock
   auto report = sim.prune({.grace_ns = 0});
   FF_ASSERT_OK(report);
   ASSERT_EQ(report->ahead.size(), 1u);
-  EXPECT_EQ(report->ahead[0].ahead_ns, 24 * kHour);
+  EXPECT_TRUE(report->ahead[0].corrected);
+  EXPECT_EQ(report->ahead[0].lease.ahead_ns, 24 * kHour);
   EXPECT_EQ(report->chunks_deferred, 1u);  // its owner may live, and renews it soon
   sim.clock.advance(kLeaseTimeoutNs);
   report = sim.prune({.grace_ns = 0});

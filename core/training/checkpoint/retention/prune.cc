@@ -28,7 +28,8 @@ class Pruner {
   // Whether files that marking did not find stay absent after a power loss.
   enum class Absence { seen, durable };
 
-  Result<void> bound_leases(std::vector<LeaseInfo>& leases);
+  Result<void> bound_leases(const std::vector<LeaseInfo>& leases);
+  Result<bool> set_to_now(const std::string& path);
   Result<int64_t> age_of(const std::string& path, int64_t mtime_ns);
   Result<void> find_abandoned(const std::vector<LeaseInfo>& leases);
   Result<void> mark(Absence absence);
@@ -83,23 +84,31 @@ Result<void> Pruner::run() {
 
 // A lease that says "renewed in a year" would keep the trash for a year. Its owner, if it lives,
 // renews it anyway.
-Result<void> Pruner::bound_leases(std::vector<LeaseInfo>& leases) {
+Result<void> Pruner::bound_leases(const std::vector<LeaseInfo>& leases) {
   for (const auto& lease : leases) {
     if (lease.ahead_ns < kLeaseTimeoutNs) continue;
-    report_.ahead.push_back(lease);
-    if (options_.dry_run) continue;
     const std::string path = io::join(store_.tmp_dir(), lease.id) + std::string(kLeaseSuffix);
-    FF_TRY(ignore_not_found(disk_.set_mtime(path, -1)));
+    FF_TRY(const bool corrected, set_to_now(path));
+    report_.ahead.push_back({lease, corrected});
   }
   return {};
+}
+
+// False: in a dry run, and for a file of another user.
+Result<bool> Pruner::set_to_now(const std::string& path) {
+  if (options_.dry_run) return false;
+  const auto set = ignore_not_found(disk_.set_mtime(path, -1));
+  if (!set && set.error().code == Errc::refused) return false;
+  if (!set) return set.error();
+  return true;
 }
 
 // The age of a file by the store's clock; that of a time far in the future begins now.
 Result<int64_t> Pruner::age_of(const std::string& path, int64_t mtime_ns) {
   const int64_t age = now_ns_ - mtime_ns;
-  if (age > -kLeaseTimeoutNs || options_.dry_run) return age;
-  FF_TRY(ignore_not_found(disk_.set_mtime(path, -1)));
-  return 0;
+  if (age > -kLeaseTimeoutNs) return age;
+  FF_TRY(const bool corrected, set_to_now(path));
+  return corrected ? 0 : age;
 }
 
 // Attempts of several ranks without an active lease: leftovers beside a commit, or shards that wait

@@ -38,6 +38,13 @@ struct AbandonedAttempt {
   std::vector<uint32_t> present;
 };
 
+// A lease with a time far in the future of the store's clock, which was set back, or a program has
+// set that time.
+struct FutureLease {
+  LeaseInfo lease;
+  bool corrected = false;  // its time is now, so it ends or becomes overdue like any other
+};
+
 struct PruneReport {
   uint64_t chunks_deleted = 0;   // in a dry run: that would be
   uint64_t bytes_deleted = 0;    // of chunk files
@@ -49,9 +56,7 @@ struct PruneReport {
   uint64_t leftovers = 0;        // unfinished files and folders of ended actions
   std::vector<LeaseInfo> running;
   std::vector<LeaseInfo> overdue;  // leases that were removed
-  // Leases with a time far in the future of the store's clock (it was set back, or a program set
-  // that time). Prune has set it to now, so they end or become overdue like any other.
-  std::vector<LeaseInfo> ahead;
+  std::vector<FutureLease> ahead;
   std::vector<AbandonedAttempt> abandoned;
   int64_t elapsed_ns = 0;
 };
