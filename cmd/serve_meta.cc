@@ -63,7 +63,8 @@ Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
     manager.start({.address = at,
                    .sole_manager = store->is_exclusive(),
                    .lost_retention_ns = options.keep_lost_ns,
-                   .keyring = keyring});
+                   .keyring = keyring,
+                   .metrics = &daemon->metrics()});
     keys.start();
     files.start();
   };

@@ -63,6 +63,7 @@ std::string storage_status(const chain::StorageNode& node, const std::string& ad
       {"manager", node.heartbeat_error() ? Json(node.heartbeat_error()->message) : Json("answers")},
       {"disks", Json::array()}};
   for (const auto& disk : node.disks()) {
+    if (disk.replaced) continue;
     Json entry = {{"disk", disk.id},
                   {"dir", disk.dir},
                   {"trouble", disk.error.empty() ? Json(nullptr) : Json(disk.error)},

@@ -40,7 +40,7 @@ Copying copying_of(const StatusReply& status) {
 }
 
 std::string eta(const Copying& copying) {
-  if (copying.rate <= 0) return "standing still";
+  if (copying.rate <= 0) return "no progress";
   const double left_s = static_cast<double>(copying.to_copy - copying.copied) / copying.rate;
   return fmt::format("{}, {} left", format_rate(copying.rate),
                      format_duration(static_cast<int64_t>(left_s) * kSecond));
@@ -85,6 +85,61 @@ Json low_json(const std::vector<LowDisk>& low) {
   return all;
 }
 
+// Between the emptiest and the fullest disk with targets, in percent points, from which the status
+// says that disks are filled unequally; disks that are hardly filled do not count.
+constexpr uint32_t kUnequalPoints = 20;
+constexpr uint32_t kUnequalFrom = 50;
+
+// How full the disks with targets are.
+struct DiskFill {
+  uint32_t least = 100;  // percent
+  uint32_t most = 0;
+  size_t full_chains = 0;  // chains with a full disk
+  bool unequal() const { return most >= kUnequalFrom && most >= least + kUnequalPoints; }
+};
+
+DiskFill fill_of(const StatusReply& status, const cluster::Routing& routing) {
+  std::map<cluster::DiskLocation, uint32_t> used;
+  for (const auto& node : status.nodes()) {
+    const cluster::NodeInfo* const known = routing.node(node.id());
+    for (int i = 0; known != nullptr && i < node.disks_size(); i++) {
+      const auto& use = node.disks(i);
+      const auto disk = std::ranges::find(known->disks, use.disk(), &cluster::DiskInfo::id);
+      if (disk == known->disks.end() || !use.trouble().empty()) continue;
+      used[{node.id(), disk->id}] = cluster::used_percent(use.used(), disk->capacity);
+    }
+  }
+  DiskFill fill;
+  for (const auto& [id, chain] : routing.chains) {
+    bool full = false;
+    for (const cluster::Target& target : chain.targets) {
+      const auto found = used.find({target.node, target.disk});
+      if (found == used.end()) continue;
+      fill.least = std::min(fill.least, found->second);
+      fill.most = std::max(fill.most, found->second);
+      full = full || found->second >= cluster::kFullPercent;
+    }
+    if (full) fill.full_chains++;
+  }
+  fill.least = std::min(fill.least, fill.most);
+  return fill;
+}
+
+void print_fill(Session& session, const DiskFill& fill, size_t chains) {
+  if (fill.full_chains > 0) {
+    session.out.line(Color::red, "  {} of {} chains have a full disk: {}", fill.full_chains, chains,
+                     fill.full_chains == chains ? "there is no space for new files"
+                                                : "new files use the others");
+  }
+  if (fill.unequal()) {
+    session.out.line(
+        Color::yellow,
+        "  disks are filled unequally, from {} % to {} %: new files prefer the emptier "
+        "ones",
+        fill.least, fill.most);
+  }
+}
+
 void print_aside(Session& session, const StatusReply& status, const cluster::Routing& routing) {
   for (const auto& [id, chain] : routing.chains) {
     for (const cluster::SetAside& aside : chain.aside) {
@@ -102,6 +157,7 @@ void print_aside(Session& session, const StatusReply& status, const cluster::Rou
 Json status_json(const StatusReply& status, const cluster::Routing& routing,
                  const ChainHealth& health, const Copying& copying,
                  const std::vector<LowDisk>& low) {
+  const DiskFill fill = fill_of(status, routing);
   Json nodes = Json::array();
   for (const auto& node : status.nodes()) {
     Json one = {{"node", node.id()}, {"alive", node.alive()}};
@@ -147,7 +203,9 @@ Json status_json(const StatusReply& status, const cluster::Routing& routing,
            {{"all", health.chains},
             {"whole", health.healthy},
             {"degraded", health.degraded},
-            {"lost", health.lost}}},
+            {"lost", health.lost},
+            {"full", fill.full_chains}}},
+          {"fill", {{"least_percent", fill.least}, {"most_percent", fill.most}}},
           {"waiting", std::move(waiting)},
           {"nodes", std::move(nodes)},
           {"not_serving", std::move(targets)},
@@ -182,7 +240,7 @@ void print_reasons(Session& session, const StatusReply& status) {
   std::map<std::string, std::set<uint64_t>> chains_by_reason;
   std::map<std::string, size_t> targets_by_reason;
   for (const auto& target : status.targets()) {
-    const std::string why = target.to_copy() > 0 ? "being copied" : target.why();
+    const std::string why = target.to_copy() > 0 ? "syncing" : target.why();
     chains_by_reason[why].insert(target.chain());
     targets_by_reason[why]++;
   }
@@ -246,6 +304,7 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
                                  : Color::none,
            "chains   {}: {} whole, {} degraded, {} without a serving target", health.chains,
            health.healthy, health.degraded, health.lost);
+  print_fill(session, fill_of(status, routing), health.chains);
   print_waiting(session, routing, health);
   print_reasons(session, status);
   if (copying.targets > 0) {
@@ -272,11 +331,23 @@ Result<void> verdict(const StatusReply& status, const ChainHealth& health,
                  fmt::format("{} of {} chains have no serving target", health.lost, health.chains),
                  "Start the node that served last; if its data is lost: ff admin accept-loss."};
   }
+  if (health.chains == 0) {
+    return status.nodes_size() == 0
+               ? Error{Errc::fault, "no storage node has registered yet, so there are no chains",
+                       "Start 'ff serve-storage' on the storage machines, then create chains: ff "
+                       "admin "
+                       "plan --apply."}
+               : Error{Errc::fault, "there are no chains: no file can be stored",
+                       "Create them: ff admin plan --apply."};
+  }
   if (health.degraded > 0) {
     return Error{
         Errc::fault,
         fmt::format("{} of {} chains are not fully replicated", health.degraded, health.chains),
-        "They still serve; ff copies the data again when their nodes are back."};
+        "They still serve. The lines above say why: start silent nodes, return drained nodes and "
+        "targets (ff admin undrain), replace failed disks (ff admin replace-disk). Targets that "
+        "sync "
+        "need no action."};
   }
   for (const auto& node : status.nodes()) {
     for (const auto& disk : node.disks()) {
@@ -289,7 +360,7 @@ Result<void> verdict(const StatusReply& status, const ChainHealth& health,
   if (!low.empty()) {
     const auto full = static_cast<size_t>(std::ranges::count_if(low, &LowDisk::full));
     return Error{Errc::fault,
-                 full > 0 ? fmt::format("{} {} full: writes to files there fail with ENOSPC", full,
+                 full > 0 ? fmt::format("{} {} full: files there cannot grow (ENOSPC)", full,
                                         full == 1 ? "disk is" : "disks are")
                           : fmt::format("{} {} nearly full", low.size(),
                                         low.size() == 1 ? "disk is" : "disks are"),
@@ -338,25 +409,6 @@ Result<void> run_init(Session& session, const AdminOptions& options, int64_t tim
 
 }  // namespace
 
-ChainHealth health_of(const cluster::Routing& routing) {
-  ChainHealth health;
-  for (const auto& [id, chain] : routing.chains) {
-    const auto serving =
-        static_cast<size_t>(std::ranges::count_if(chain.targets, [](const cluster::Target& target) {
-          return target.state == cluster::TargetState::serving;
-        }));
-    for (const cluster::Target& target : chain.targets) {
-      if (target.state == cluster::TargetState::lastsrv)
-        health.lost_by_node[target.node].push_back(id);
-    }
-    health.chains++;
-    (serving == chain.targets.size() ? health.healthy
-     : serving > 0                   ? health.degraded
-                                     : health.lost)++;
-  }
-  return health;
-}
-
 std::vector<LowDisk> low_disks(const cluster::wire::StatusReply& status,
                                const cluster::Routing& routing) {
   std::vector<LowDisk> low;
@@ -375,6 +427,29 @@ std::vector<LowDisk> low_disks(const cluster::wire::StatusReply& status,
     }
   }
   return low;
+}
+
+Result<cluster::NodeId> find_node(const cluster::Routing& routing, const std::string& node) {
+  const auto number = parse_u64(node);
+  if (number && routing.nodes.contains(*number)) return *number;
+  std::vector<cluster::NodeId> named;
+  for (const auto& [id, known] : routing.nodes) {
+    if (known.name == node) named.push_back(id);
+  }
+  if (named.size() == 1) return named.front();
+  if (named.empty()) {
+    return Error{Errc::usage, fmt::format("there is no node '{}'", printable(node)),
+                 "'ff admin nodes' lists the nodes with their numbers and names."};
+  }
+  return Error{Errc::usage,
+               fmt::format("{} nodes have the name '{}'", named.size(), printable(node)),
+               fmt::format("Give the number of one of them: {}.", fmt::join(named, ", "))};
+}
+
+std::string node_label(const cluster::Routing& routing, cluster::NodeId id) {
+  const cluster::NodeInfo* const node = routing.node(id);
+  if (node == nullptr || node->name.empty()) return fmt::to_string(id);
+  return fmt::format("{} ({})", printable(node->name), id);
 }
 
 std::string fill_state(uint64_t used, uint64_t capacity) {
@@ -439,14 +514,17 @@ void declare_admin(Command& admin) {
 
   Command& status = admin.sub("status", "Show the health of the cluster");
   status.about(
-      "Prints the primary manager, silent nodes, disks with errors or little space, chains that "
-      "are not fully replicated and the reason, the progress of copies, and the replicas that 'ff "
-      "admin accept-loss' has set aside. Exits with code 3 if something is wrong.");
+      "Prints the primary manager, silent nodes, disks with errors, little space or unequal fill, "
+      "chains that are not fully replicated and the reason, the progress of copies, and the "
+      "replicas that 'ff admin accept-loss' has set aside. Exits with code 3 if something is "
+      "wrong: "
+      "also if a disk is at least 90 % full, or if there are no chains.");
   status.blocking(kAdminTimeoutNs);
   status.run([&](Session& session) { return run_status(session, options, status.timeout_ns()); });
 
   declare_admin_lists(admin, options);
   declare_admin_changes(admin, options);
+  declare_admin_replacements(admin, options);
   declare_admin_fsck(admin, options);
   declare_admin_backups(admin, options);
   declare_admin_keys(admin, options);

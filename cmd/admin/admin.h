@@ -13,6 +13,7 @@
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
 #include "cmd/options/net_options.h"
+#include "storage/cluster/chain_health.h"
 #include "storage/cluster/manager_client.h"
 #include "storage/cluster/routing.h"
 
@@ -59,16 +60,7 @@ class AdminClient {
   std::unique_ptr<cluster::ManagerClient> managers_;
 };
 
-// Number of chains of a cluster in each condition.
-struct ChainHealth {
-  size_t chains = 0;
-  size_t healthy = 0;   // every target serves
-  size_t degraded = 0;  // some targets serve
-  size_t lost = 0;      // no target serves
-  // Lost chains, by the node that served them last.
-  std::map<cluster::NodeId, std::vector<cluster::ChainId>> lost_by_node;
-};
-ChainHealth health_of(const cluster::Routing& routing);
+using cluster::ChainHealth;
 
 // A disk that is full or nearly full.
 struct LowDisk {
@@ -83,6 +75,11 @@ std::vector<LowDisk> low_disks(const cluster::wire::StatusReply& status,
 // "full" or "nearly full", with the percentage; otherwise empty.
 std::string fill_state(uint64_t used, uint64_t capacity);
 
+// The node with this name or number. Errc::usage: there is none, or several nodes have the name.
+Result<cluster::NodeId> find_node(const cluster::Routing& routing, const std::string& node);
+// "n2 (2)"; the number alone for a node without a name.
+std::string node_label(const cluster::Routing& routing, cluster::NodeId id);
+
 // Creates the chains of `ff admin plan --apply`.
 Result<void> make_chains(AdminClient& calls, size_t targets_per_disk, size_t replicas);
 
@@ -90,6 +87,7 @@ Result<void> make_chains(AdminClient& calls, size_t targets_per_disk, size_t rep
 void declare_admin_lists(Command& admin, const AdminOptions& options);
 void declare_admin_backups(Command& admin, const AdminOptions& options);
 void declare_admin_changes(Command& admin, const AdminOptions& options);
+void declare_admin_replacements(Command& admin, const AdminOptions& options);
 void declare_admin_keys(Command& admin, const AdminOptions& options);
 void declare_admin_users(Command& admin, const AdminOptions& options);
 void declare_admin_fsck(Command& admin, const AdminOptions& options);

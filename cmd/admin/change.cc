@@ -1,6 +1,8 @@
-// `ff admin plan`, `drain`, `undrain`, `replace-target`, `accept-loss` and `drop-target`: changes
-// of a cluster by its operator.
+// `ff admin plan`, `drain`, `undrain`, `accept-loss` and `drop-target`: changes of a cluster by its
+// operator.
+#include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <set>
 
 #include "cmd/admin/admin.h"
@@ -76,9 +78,93 @@ void leave_out_broken(const cluster::wire::StatusReply& status, const Routing& r
   }
 }
 
+Error no_node_yet() {
+  return {
+      Errc::not_found, "no storage node has registered yet",
+      "Start 'ff serve-storage' on the storage machines, with the addresses of these managers as "
+      "--meta; 'ff admin nodes' lists those that have registered."};
+}
+
+// The storage nodes that send heartbeats.
+struct LiveNodes {
+  size_t count = 0;
+  size_t domains = 0;             // failure domains
+  int64_t newest_ns = INT64_MAX;  // how long ago the newest one has registered
+};
+
+LiveNodes live_nodes(const cluster::wire::StatusReply& status, const Routing& routing) {
+  LiveNodes live;
+  std::set<std::string> domains;
+  for (const auto& node : status.nodes()) {
+    const cluster::NodeInfo* const known = routing.node(node.id());
+    if (!node.heard() || !node.alive() || known == nullptr) continue;
+    live.count++;
+    domains.insert(known->domain.empty() ? fmt::format("\n{}", known->id) : known->domain);
+    live.newest_ns =
+        std::min(live.newest_ns, static_cast<int64_t>(node.process_ms()) * kMillisecond);
+  }
+  live.domains = domains.size();
+  return live;
+}
+
+// Nothing in a cluster that has chains.
+Result<std::optional<LiveNodes>> live_nodes_before_chains(AdminClient& calls) {
+  FF_TRY(const Routing routing, calls.routing());
+  if (!routing.chains.empty()) return std::optional<LiveNodes>();
+  FF_TRY(const auto status, calls.status());
+  return std::optional(live_nodes(status, routing));
+}
+
+Error too_few_nodes(size_t replicas, size_t registered) {
+  Error error = no_node_yet();
+  error.code = Errc::deadline;
+  if (registered == 0) return error;
+  error.message = fmt::format(
+      "chains of {} targets need {} storage nodes in different failure domains; {} registered",
+      replicas, replicas, registered == 1 ? "only 1 has" : fmt::format("only {} have", registered));
+  return error;
+}
+
+// For the first plan of a cluster: its nodes register within a second or two of 'ff admin init',
+// and chains should be on all of them. Waits until enough have registered, and no other one for
+// kSettleNs.
+Result<void> wait_for_registrations(Session& session, AdminClient& calls, size_t replicas) {
+  constexpr int64_t kSettleNs = 2 * kSecond;
+  constexpr int64_t kPollNs = 200 * kMillisecond;
+  bool waiting = false;  // for more nodes than these
+  size_t registered = 0;
+  for (;;) {
+    const auto live = live_nodes_before_chains(calls);
+    if (!live && live.error().code == Errc::deadline && waiting) {
+      return too_few_nodes(replicas, registered);
+    }
+    if (!live) return live.error();
+    if (!*live) return {};
+    const LiveNodes& nodes = **live;
+    if (nodes.domains >= replicas) {
+      if (nodes.newest_ns >= kSettleNs) return {};
+      waiting = false;
+      FF_TRY(calls.pause(kSettleNs - nodes.newest_ns));
+      continue;
+    }
+    if (!waiting || registered != nodes.count) {
+      session.out.note("waiting for storage nodes: {} registered, {} needed", nodes.count,
+                       replicas);
+    }
+    waiting = true;
+    registered = nodes.count;
+    const auto waited = calls.pause(kPollNs);
+    if (!waited && waited.error().code == Errc::deadline) {
+      return too_few_nodes(replicas, nodes.count);
+    }
+    FF_TRY(waited);
+  }
+}
+
 Result<Planned> plan_chains(AdminClient& calls, const PlanOptions& options) {
   FF_TRY(const auto status, calls.status());
   FF_TRY(const Routing routing, calls.routing());
+  if (routing.nodes.empty()) return no_node_yet();
   auto request = cluster::placement_request(routing, options.targets_per_disk, options.replicas);
   leave_out_broken(status, routing, request);
   request.seed = options.seed;
@@ -130,6 +216,7 @@ Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOpt
                 cluster::kReplicasMax);
   }
   FF_TRY(const auto calls, AdminClient::open(session, admin, timeout_ns));
+  if (options.apply) FF_TRY(wait_for_registrations(session, *calls, options.replicas));
   FF_TRY(auto planned, plan_chains(*calls, options));
   const cluster::PlacementPlan& plan = planned.plan;
   const size_t count = plan.chains.size();
@@ -152,50 +239,60 @@ Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOpt
 }
 
 struct TargetDrainOptions {
-  std::optional<uint64_t> node;
+  std::optional<std::string> node;
   std::optional<uint64_t> target;
 };
+
+// Says what draining these targets changes.
+void tell_drain(Session& session, const Routing& routing,
+                const std::function<bool(const Target&)>& is_drained) {
+  size_t leave = 0;
+  size_t stay = 0;
+  for (const auto& [id, chain] : routing.chains) {
+    if (std::ranges::none_of(chain.targets, is_drained)) continue;
+    const bool others_serve = std::ranges::any_of(chain.targets, [&](const Target& target) {
+      return target.state == TargetState::serving && !is_drained(target);
+    });
+    (others_serve ? leave : stay)++;
+  }
+  session.out.note(
+      "No data moves. {} {} one replica fewer until 'ff admin undrain'; to copy the data to other "
+      "disks: ff admin replace-disk or replace-target.",
+      leave, leave == 1 ? "chain has" : "chains have");
+  if (stay > 0) {
+    session.out.note(
+        "{} {} no other serving target: there the drained target serves until another one does.",
+        stay, stay == 1 ? "chain has" : "chains have");
+  }
+}
 
 Result<void> run_drain(Session& session, const AdminOptions& admin,
                        const TargetDrainOptions& options, bool drain, int64_t timeout_ns) {
   if (options.node.has_value() == options.target.has_value()) {
     return Error{Errc::usage, "give one node or one target",
-                 "ff admin drain --node N, or --target N."};
+                 "ff admin drain --node NODE, or --target N."};
   }
   FF_TRY(const auto calls, AdminClient::open(session, admin, timeout_ns));
+  FF_TRY(const Routing routing, calls->routing());
+  cluster::NodeId node = 0;
+  if (options.node) {
+    FF_TRY(node, find_node(routing, *options.node));
+  }
   cluster::wire::DrainRequest request;
-  request.set_node(options.node.value_or(0));
+  request.set_node(node);
   request.set_target(options.target.value_or(0));
   request.set_drain(drain);
   FF_TRY(calls->call(cluster::kDrain, std::move(request), CallKind::write));
-  const char* const what = options.node ? "node" : "target";
-  const uint64_t id = options.node ? *options.node : *options.target;
-  session.out.line("{} {} is {}", what, id, drain ? "being drained" : "wanted again");
-  session.out.data({{what, id}, {"drain", drain}});
-  if (drain) session.out.note("'ff admin status' shows the targets that still serve");
-  return {};
-}
-
-struct ReplaceOptions {
-  uint64_t target = 0;
-  uint64_t node = 0;
-  uint64_t disk = 0;
-};
-
-Result<void> run_replace(Session& session, const AdminOptions& admin, const ReplaceOptions& options,
-                         int64_t timeout_ns) {
-  FF_TRY(const auto calls, AdminClient::open(session, admin, timeout_ns));
-  cluster::wire::ReplaceTargetRequest request;
-  request.set_target(options.target);
-  request.mutable_place()->set_node(options.node);
-  request.mutable_place()->set_disk(options.disk);
-  FF_TRY(const auto reply,
-         calls->call(cluster::kReplaceTarget, std::move(request), CallKind::write));
-  for (const auto& chain : reply.changes().chains()) {
-    session.out.line("chain {} has a new target on node {}, disk {} instead of {}", chain.id(),
-                     options.node, options.disk, options.target);
-    session.out.data({{"chain", chain.id()}, {"replaced", options.target}});
-  }
+  const std::string what = options.node ? "node " + node_label(routing, node)
+                                        : fmt::format("target {}", *options.target);
+  session.out.line("{} is {}", what, drain ? "being drained" : "in service again");
+  session.out.data({{options.node ? "node" : "target", options.node ? node : *options.target},
+                    {"drain", drain}});
+  if (!drain) return {};
+  tell_drain(session, routing, [&](const Target& target) {
+    return options.node ? target.node == node : target.id == *options.target;
+  });
+  session.out.note("'ff admin status' shows the targets that still serve");
   return {};
 }
 
@@ -300,7 +397,8 @@ void declare_plan(Command& admin, const AdminOptions& options) {
       "so that, when a node fails, all other nodes share its read load evenly. Existing chains do "
       "not change, so you can run the same command again after you add nodes or disks. With "
       "--apply the command creates the chains and appends them to a table; new files use the "
-      "chains of that table.");
+      "chains of that table. In a cluster without chains, --apply first waits until enough storage "
+      "nodes have registered, and no other one for two seconds.");
   plan.option("--targets-per-disk", number(wanted.targets_per_disk),
               "Targets per disk, including existing ones");
   plan.option("--replicas", number(wanted.replicas), "Targets per chain, each on a different node");
@@ -318,30 +416,16 @@ void declare_drain(Command& admin, const AdminOptions& options, bool drain) {
                                                    : "Return a drained node or target to service");
   auto& wanted = command.keep<TargetDrainOptions>();
   command.about(drain ? "The targets leave their chains wherever another target serves, until 'ff "
-                        "admin undrain'. No data moves; the chains are degraded meanwhile."
+                        "admin undrain'. No data moves: meanwhile these chains have one replica "
+                        "fewer, and the data of the drained targets becomes outdated. To copy the "
+                        "data to other disks, use 'ff admin replace-disk' or 'replace-target'."
                       : "The manager fills the targets from the other targets of their chains; "
                         "then they serve again.");
-  command.option("--node", number(wanted.node), "All targets of this node");
+  command.option("--node", text(wanted.node, "NODE"), "All targets of this node: name or number");
   command.option("--target", number(wanted.target), "Only this target");
   command.blocking(kAdminTimeoutNs);
   command.run([&, drain](Session& session) {
     return run_drain(session, options, wanted, drain, command.timeout_ns());
-  });
-}
-
-void declare_replace(Command& admin, const AdminOptions& options) {
-  Command& replace = admin.sub("replace-target", "Replace a target");
-  auto& wanted = replace.keep<ReplaceOptions>();
-  replace.about(
-      "For a disk or node that does not come back, or to move a target. The chain gets a new, "
-      "empty target on the given disk, which is then filled from the other targets. The old target "
-      "must be offline (dead or drained).");
-  replace.argument("TARGET", number(wanted.target, "TARGET"), "Target to replace");
-  replace.option("--node", number(wanted.node), "Node of the new target").required();
-  replace.option("--disk", number(wanted.disk), "Disk of that node").required();
-  replace.blocking(kAdminTimeoutNs);
-  replace.run([&](Session& session) {
-    return run_replace(session, options, wanted, replace.timeout_ns());
   });
 }
 
@@ -400,7 +484,6 @@ void declare_admin_changes(Command& admin, const AdminOptions& options) {
   declare_plan(admin, options);
   declare_drain(admin, options, true);
   declare_drain(admin, options, false);
-  declare_replace(admin, options);
   declare_accept_loss(admin, options);
   declare_drop(admin, options);
 }

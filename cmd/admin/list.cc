@@ -41,7 +41,7 @@ std::string state_of(const Known& known, const cluster::NodeInfo& node) {
   const auto found = known.nodes.find(node.id);
   const char* const drained = node.draining ? ", drained" : "";
   if (found == known.nodes.end() || !found->second->heard()) {
-    return fmt::format("not heard of{}", drained);
+    return fmt::format("no report yet{}", drained);
   }
   if (found->second->alive()) return fmt::format("alive{}", drained);
   return fmt::format(
@@ -88,7 +88,7 @@ Result<void> list_nodes(Session& session, const AdminOptions& options, int64_t t
     }
   }
   session.out.data({{"nodes", std::move(json)}});
-  if (known->routing.nodes.empty()) session.out.note("no node has reported yet");
+  if (known->routing.nodes.empty()) session.out.note("no storage node has registered yet");
   return {};
 }
 
@@ -101,6 +101,7 @@ Result<void> list_disks(Session& session, const AdminOptions& options, int64_t t
   Json json = Json::array();
   {
     auto table = session.out.table({{"NODE", Align::right},
+                                    {"NAME"},
                                     {"DISK", Align::right},
                                     {"TARGETS", Align::right},
                                     {"USED", Align::right},
@@ -123,10 +124,11 @@ Result<void> list_disks(Session& session, const AdminOptions& options, int64_t t
         }
         const size_t count =
             targets.contains({id, disk.id}) ? targets.at({id, disk.id}) : size_t{0};
-        table.row({fmt::to_string(id), fmt::to_string(disk.id), fmt::to_string(count),
+        table.row({fmt::to_string(id), node.name, fmt::to_string(disk.id), fmt::to_string(count),
                    format_size(used), format_size(disk.capacity),
                    state.empty() ? Cell("good") : Cell(state, Color::red), disk.path});
         json.push_back({{"node", id},
+                        {"name", node.name},
                         {"disk", disk.id},
                         {"path", disk.path},
                         {"targets", count},
@@ -162,14 +164,16 @@ Result<void> list_targets(Session& session, const AdminOptions& options, int64_t
     auto table = session.out.table({{"TARGET", Align::right},
                                     {"CHAIN", Align::right},
                                     {"NODE", Align::right},
+                                    {"NAME"},
                                     {"DISK", Align::right},
                                     {"STATE"},
                                     {"WHY"}});
     for (const auto& [id, chain] : known->routing.chains) {
       for (const Target& target : chain.targets) {
         const std::string reason = why(*known, target.id);
+        const cluster::NodeInfo* const node = known->routing.node(target.node);
         table.row({fmt::to_string(target.id), fmt::to_string(id), fmt::to_string(target.node),
-                   fmt::to_string(target.disk),
+                   node == nullptr ? "" : node->name, fmt::to_string(target.disk),
                    Cell(std::string(name_of(target.state)), color_of(target.state)), reason});
         json.push_back({{"target", target.id},
                         {"chain", id},

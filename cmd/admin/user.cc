@@ -8,7 +8,7 @@ namespace ff::cmd {
 namespace {
 
 struct UserOptions {
-  std::string name;
+  std::string name;  // or uid, of an existing user
   uint32_t uid = 0;
   std::optional<uint32_t> gid;
   std::optional<std::string> groups;
@@ -111,16 +111,38 @@ Result<void> run_add(Session& session, const AdminOptions& admin, const UserOpti
   });
 }
 
-Result<void> run_token(Session& session, const AdminOptions& admin, const UserOptions& options) {
+// The uid of an existing user by name; a number is taken as it is.
+Result<uint32_t> find_uid(UserCalls& calls, const std::string& user) {
+  const auto number = parse_u64(user);
+  if (number && *number <= UINT32_MAX) return static_cast<uint32_t>(*number);
+  FF_TRY(const auto users, calls.run(calls.names().users()));
+  std::vector<uint32_t> named;
+  for (const auto& one : users) {
+    if (one.name() == user) named.push_back(one.uid());
+  }
+  if (named.size() == 1) return named.front();
+  if (named.empty()) {
+    return Error{Errc::usage, fmt::format("there is no user '{}'", printable(user)),
+                 "'ff admin user list' lists the users."};
+  }
+  return Error{Errc::usage,
+               fmt::format("{} users have the name '{}'", named.size(), printable(user)),
+               fmt::format("Give the uid of one of them: {}.", fmt::join(named, ", "))};
+}
+
+Result<void> run_token(Session& session, const AdminOptions& admin, UserOptions options) {
   FF_TRY(const auto calls, UserCalls::open(session, admin));
+  FF_TRY(options.uid, find_uid(*calls, options.name));
   return with_token_file(session, *calls, options, [] { return Result<void>(); });
 }
 
 Result<void> run_remove(Session& session, const AdminOptions& admin, const UserOptions& options) {
   FF_TRY(const auto calls, UserCalls::open(session, admin));
-  FF_TRY(calls->run(calls->names().token(options.uid, true)));
-  session.out.note("removed user {}; servers refuse the tokens within seconds", options.uid);
-  session.out.data({{"uid", options.uid}});
+  FF_TRY(const uint32_t uid, find_uid(*calls, options.name));
+  FF_TRY(calls->run(calls->names().token(uid, true)));
+  session.out.note("removed user {}; servers refuse the tokens within seconds",
+                   printable(options.name));
+  session.out.data({{"uid", uid}});
   return {};
 }
 
@@ -180,7 +202,7 @@ void declare_admin_users(Command& admin, const AdminOptions& options) {
   Command& token = user.sub("token", "Create another token for a user");
   auto& wanted = token.keep<UserOptions>();
   token.about("Existing tokens of the user stay valid. A user can have at most 16 tokens.");
-  token.argument("UID", number(wanted.uid, "UID"), "User id");
+  token.argument("USER", text(wanted.name, "USER"), "Name or user id");
   declare_token_file(token, wanted);
   token.blocking(kAdminTimeoutNs);
   token.run([&](Session& session) { return run_token(session, options, wanted); });
@@ -193,7 +215,7 @@ void declare_admin_users(Command& admin, const AdminOptions& options) {
   Command& remove = user.sub("remove", "Remove a user and all of the user's tokens");
   auto& gone = remove.keep<UserOptions>();
   remove.about("Revokes all tokens of the user. Files keep the number of the user as their owner.");
-  remove.argument("UID", number(gone.uid, "UID"), "User id");
+  remove.argument("USER", text(gone.name, "USER"), "Name or user id");
   remove.blocking(kAdminTimeoutNs);
   remove.run([&](Session& session) { return run_remove(session, options, gone); });
 }

@@ -64,12 +64,17 @@ void declare_http(Command& command, std::optional<std::string>& http, const std:
       .config(section + ".http");
 }
 
-Result<std::unique_ptr<rpc::HttpServer>> start_http_pages(Loop& loop, const Metrics& metrics,
+Result<std::unique_ptr<rpc::HttpServer>> start_http_pages(Loop& loop, Metrics& metrics,
                                                           const std::optional<std::string>& http,
                                                           const std::string& title,
                                                           std::function<std::string()> status,
                                                           rpc::HttpPages pages) {
   if (!http) return std::unique_ptr<rpc::HttpServer>();
+  metrics
+      .gauge("ff_build_info", "Always 1; the labels name the build",
+             {{"version", std::string(kBuildInfo.version)},
+              {"commit", std::string(kBuildInfo.commit)}})
+      .set(1);
   rpc::HttpOptions options;
   FF_TRY(options.address, rpc::parse_http_address(*http));
   options.title = title;

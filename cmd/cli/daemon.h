@@ -34,10 +34,10 @@ struct DaemonOptions {
 // the default of --listen, `section` the section of ff.toml.
 void declare_daemon(Command& command, DaemonOptions& options, const std::string& section);
 
-// Declares --http alone; and starts its HTTP server, null without --http. `status` and `pages` run
-// in the loop.
+// Declares --http alone; and starts its HTTP server, null without --http, with ff_build_info added
+// to `metrics`. `status` and `pages` run in the loop.
 void declare_http(Command& command, std::optional<std::string>& http, const std::string& section);
-Result<std::unique_ptr<rpc::HttpServer>> start_http_pages(Loop& loop, const Metrics& metrics,
+Result<std::unique_ptr<rpc::HttpServer>> start_http_pages(Loop& loop, Metrics& metrics,
                                                           const std::optional<std::string>& http,
                                                           const std::string& title,
                                                           std::function<std::string()> status,

@@ -112,13 +112,13 @@ TEST(Admin, AFullDiskOfTheManagerIsNamed) {
     (void)std::system(("dd if=/dev/zero of=" + filler + " bs=4k status=none 2>&1").c_str());
     test::ProcessResult ran;
     EXPECT_TRUE(test::eventually([&] {
-      ran = admin(manager.address, {"status", "--timeout", "2s"});
+      ran = admin(manager.address, {"nodes", "--timeout", "2s"});
       return ran.exit != 0;
     }));
     EXPECT_NE(ran.err.find("No space left on device"), std::string::npos) << ran.err;
     EXPECT_TRUE(manager.child().wait_for_err("No space left on device"));
     EXPECT_EQ(::unlink(filler.c_str()), 0);
-    EXPECT_TRUE(test::eventually([&] { return admin(manager.address, {"status"}).exit == 0; }));
+    EXPECT_TRUE(test::eventually([&] { return admin(manager.address, {"nodes"}).exit == 0; }));
   }
   EXPECT_EQ(::umount2(disk.c_str(), MNT_DETACH), 0);
 }
@@ -143,6 +143,7 @@ TEST(Admin, MistakesAreNamed) {
       {at, {"plan", "--table", "0"}, 2, "--table"},
       {at, {"accept-loss"}, 2, "CHAIN"},
       {at, {"replace-target", "3", "--node", "1"}, 2, "--disk"},
+      {at, {"replace-disk", "3"}, 2, "--node"},
       {at, {"statsu"}, 2, "status"},
       {"nowhere", {"status"}, 2, "'nowhere'"},
       {"127.0.0.1:4,", {"status"}, 2, "--meta"},
@@ -158,11 +159,23 @@ TEST(Admin, MistakesAreNamed) {
   const auto again = admin(at, {"init"});
   EXPECT_EQ(again.exit, 1);
   EXPECT_NE(again.err.find("already"), std::string::npos) << again.err;
-  EXPECT_EQ(admin(at, {"drain", "--node", "7"}).exit, 2);
+  const auto unknown = admin(at, {"drain", "--node", "n7"});
+  EXPECT_EQ(unknown.exit, 2);
+  EXPECT_NE(unknown.err.find("there is no node 'n7'"), std::string::npos) << unknown.err;
   EXPECT_EQ(admin(at, {"drain", "--target", "7"}).exit, 2);
   EXPECT_EQ(admin(at, {"replace-target", "3", "--node", "1", "--disk", "1"}).exit, 2);
   EXPECT_EQ(admin(at, {"accept-loss", "7"}).exit, 2);
-  EXPECT_NE(admin(at, {"plan"}).err.find("nodes"), std::string::npos);
+  const auto early = admin(at, {"plan"});
+  EXPECT_EQ(early.exit, 1);
+  EXPECT_NE(early.err.find("no storage node has registered yet"), std::string::npos) << early.err;
+  const auto waited = admin(at, {"plan", "--apply", "--timeout", "500ms"});
+  EXPECT_EQ(waited.exit, 6) << waited.err;
+  EXPECT_NE(waited.err.find("waiting for storage nodes: 0 registered"), std::string::npos)
+      << waited.err;
+  EXPECT_NE(waited.err.find("no storage node has registered yet"), std::string::npos) << waited.err;
+  const auto empty = admin(at, {"status"});
+  EXPECT_EQ(empty.exit, 3);
+  EXPECT_NE(empty.err.find("there are no chains"), std::string::npos) << empty.err;
 }
 
 TEST(Admin, AWrongKeyIsRefusedAtOnce) {
@@ -317,6 +330,42 @@ TEST(ServeMeta, ACorruptFileIsRefusedUntilTheLossIsAccepted) {
   EXPECT_TRUE(accepted.child().wait_for_err("keeps the corrupt file as")) << accepted.child().err;
 }
 
+// Disk 2 of the node is full, while others are empty.
+void expect_full_disk_told(const std::string& at, const test::Child& node) {
+  node.write_stdin("disk 2 used 99\n");
+  const json low = status_until(at, [](const json& data) { return data["chains"]["full"] == 2; });
+  EXPECT_EQ(low["exit"], 3);
+  EXPECT_EQ(low["data"]["fill"]["most_percent"], 99);
+  const std::string filled = admin(at, {"status"}).out;
+  EXPECT_NE(filled.find("disk 2 (/disk2) is full (99 %)"), std::string::npos) << filled;
+  EXPECT_NE(filled.find("2 of 6 chains have a full disk"), std::string::npos) << filled;
+  EXPECT_NE(filled.find("disks are filled unequally, from 0 % to 99 %"), std::string::npos)
+      << filled;
+  EXPECT_NE(admin(at, {"disks"}).out.find("full (99 %)"), std::string::npos);
+  node.write_stdin("disk 2 used 0\n");
+  status_until(at, [](const json& data) { return data["chains"]["full"] == 0; });
+}
+
+// The targets of the broken disk 2 of node 1 go to disk 1; then all go to disk 2, which works
+// again.
+void expect_disk_replaced(const std::string& at, const test::Child& node) {
+  const auto where = admin(at, {"replace-disk", "2", "--node", "n1"});
+  EXPECT_EQ(where.exit, 2);
+  EXPECT_NE(where.err.find("no healthy disk without targets"), std::string::npos) << where.err;
+  const auto replaced = admin(at, {"replace-disk", "2", "--node", "n1", "--with", "1"});
+  EXPECT_EQ(replaced.exit, 0) << replaced.err;
+  EXPECT_NE(replaced.out.find("2 new targets are on disk 1 instead of disk 2"), std::string::npos)
+      << replaced.out;
+  status_until(at, all_whole);
+  EXPECT_EQ(admin(at, {"replace-disk", "2", "--node", "n1", "--with", "1"}).exit, 1);
+  // And back, from a disk that works.
+  node.write_stdin("disk 2 good\n");
+  status_until(
+      at, [](const json& data) { return all_whole(data) && data["nodes"][0]["trouble"].empty(); });
+  EXPECT_EQ(admin(at, {"replace-disk", "1", "--node", "1"}).exit, 0);
+  status_until(at, all_whole);
+}
+
 TEST(Admin, AClusterThroughItsTroubles) {
   const test::TempDir dir;
   Manager manager({"--dir", dir / "meta"});
@@ -333,6 +382,7 @@ TEST(Admin, AClusterThroughItsTroubles) {
   EXPECT_EQ(whole["exit"], 0);
   EXPECT_EQ(whole["data"]["chains"]["all"], 6);
 
+  expect_full_disk_told(at, two);
   // A disk with trouble: named, and its chains are degraded.
   one.write_stdin("disk 2 trouble Input/output error\n");
   status_until(at, [](const json& data) { return data["chains"]["degraded"] > 0; });
@@ -347,11 +397,13 @@ TEST(Admin, AClusterThroughItsTroubles) {
   for (const json& chain : plan["chains"]) {
     for (const json& place : chain) EXPECT_FALSE(place["node"] == 1 && place["disk"] == 2) << chain;
   }
-  one.write_stdin("disk 2 good\n");
-  status_until(at, all_whole);
+  expect_disk_replaced(at, one);
 
   // A drained node, and back.
-  EXPECT_EQ(admin(at, {"drain", "--node", "2"}).exit, 0);
+  const auto drain = admin(at, {"drain", "--node", "n2"});
+  EXPECT_EQ(drain.exit, 0);
+  EXPECT_NE(drain.err.find("No data moves. 4 chains have one replica fewer"), std::string::npos)
+      << drain.err;
   status_until(at, [](const json& data) { return data["chains"]["degraded"] == 4; });
   EXPECT_NE(admin(at, {"status"}).out.find("drained by the operator"), std::string::npos);
   EXPECT_NE(admin(at, {"nodes"}).out.find("alive, drained"), std::string::npos);
@@ -376,9 +428,12 @@ TEST(Admin, ALossIsAcceptedOnlyWhenThereIsOne) {
   const std::string& at = manager.address;
   ASSERT_EQ(admin(at, {"init"}).exit, 0);
   auto one = std::make_unique<test::Child>(node_launch(1, at));
+  test::Child planning(
+      {.argv = {FF_BINARY, "admin", "plan", "--targets-per-disk", "1", "--apply", "--meta", at}});
+  EXPECT_TRUE(planning.wait_for_err("waiting for storage nodes: 1 registered, 2 needed"))
+      << planning.err;
   auto two = std::make_unique<test::Child>(node_launch(2, at));
-  wait_for_nodes(at, 2);
-  ASSERT_EQ(admin(at, {"plan", "--targets-per-disk", "1", "--apply"}).exit, 0);
+  EXPECT_EQ(planning.finish(), 0) << planning.err;
   status_until(at, all_whole);
   const auto well = admin(at, {"accept-loss", "1", "--yes"});
   EXPECT_EQ(well.exit, 5) << well.err;
@@ -408,7 +463,7 @@ TEST(Admin, ALossIsAcceptedOnlyWhenThereIsOne) {
   const auto waits = [](const json& data) {
     size_t count = 0;
     for (const auto& target : data["not_serving"]) {
-      count += std::string(target["why"]).find("waits for target") != std::string::npos ? 1 : 0;
+      count += std::string(target["why"]).find("waiting for target") != std::string::npos ? 1 : 0;
     }
     return count == 2;
   };

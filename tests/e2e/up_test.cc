@@ -345,7 +345,7 @@ TEST_F(UpTest, ATokenHoldsAtItsSchedulerUntilItIsWithdrawn) {
   const ProcessResult submitted = ann({"submit", "--chdir", "/", "--", "true"});
   EXPECT_EQ(submitted.exit, 0) << submitted.err;
   EXPECT_EQ(ann({"show", "1"}).exit, 0);
-  ASSERT_EQ(ff(told, {"admin", "user", "remove", "61234"}).exit, 0);
+  ASSERT_EQ(ff(told, {"admin", "user", "remove", "ann"}).exit, 0);
   ProcessResult ran;
   until("the token does not hold any more", [&] {
     ran = ann({"list"});

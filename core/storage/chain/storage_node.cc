@@ -16,7 +16,7 @@ namespace ff::chain {
 namespace {
 
 constexpr int64_t kPollNs = 100 * kMillisecond;
-constexpr int64_t kMeasureIntervalNs = 5 * kSecond;
+constexpr int64_t kMeasureIntervalNs = 2 * kSecond;
 constexpr int64_t kFullRetryNs =
     15 * kSecond;  // retry interval after disk_full during a copy; each failed copy costs I/O
 constexpr int64_t kSaveIntervalNs = kSecond;  // minimum interval
@@ -104,7 +104,8 @@ cluster::NodeInfo StorageNode::self() const {
                          .addresses = addresses_,
                          .domain = options_.domain};
   for (const DiskState& disk : disks_) {
-    if (disk.id != 0) node.disks.push_back({disk.id, disk.dir, disk.space.total});
+    if (disk.id == 0 || disk.replaced) continue;
+    node.disks.push_back({disk.id, disk.dir, disk.space.total});
   }
   return node;
 }
@@ -124,6 +125,7 @@ Task<void> StorageNode::run() {
     co_await create_targets();
     co_await remove_replaced_targets();
     retry_failed_targets();
+    forget_replaced_disks();
     report_disks();
     runtime_->replicas.on_routing_change();
     if (runtime_->member.has_unreported_changes()) runtime_->heartbeats.request_heartbeat();
@@ -286,6 +288,7 @@ uint64_t StorageNode::available_bytes(const DiskState& disk) {
 void StorageNode::report_disks() {
   std::vector<cluster::DiskUsage> use;
   for (DiskState& disk : disks_) {
+    if (disk.replaced) continue;
     const auto health = disk.store == nullptr ? Result<void>() : disk.store->health();
     if (!health && disk.error.empty()) {
       disk.error = health.error().message;

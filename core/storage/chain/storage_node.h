@@ -72,6 +72,8 @@ class StorageNode {
     std::string dir;
     std::unique_ptr<chunk::ChunkStore> store;  // null: could not be opened
     std::string error;                         // empty: none
+    bool absent = false;                       // known, but not among the folders of this process
+    bool replaced = false;  // absent, and no target or kept replica is on it any more
     io::Space space;
   };
   const std::vector<DiskState>& disks() const { return disks_; }
@@ -117,6 +119,7 @@ class StorageNode {
   Result<void> load_node_record(const DiskState& disk);
   Result<void> assign_disk_ids();
   Task<void> save_node_record(bool durable);
+  void forget_replaced_disks();
   void measure_disks();
 
   // storage_node.cc

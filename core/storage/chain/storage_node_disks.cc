@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "platform/base/log.h"
@@ -242,6 +243,7 @@ Result<void> StorageNode::assign_disk_ids() {
     DiskState& disk = disks_.emplace_back();
     disk.id = known.id;
     disk.dir = known.path;
+    disk.absent = true;
     disk.error = fmt::format("{}: disk {} is not among the folders given to serve-storage",
                              disk.dir, disk.id);
     log_warning("a known disk is not used", {{"disk", disk.id}, {"dir", disk.dir}});
@@ -267,6 +269,29 @@ Task<void> StorageNode::save_node_record(bool durable) {
   saved_ns_ = loop_.now_ns();
 }
 
+// An absent disk is reported as long as the cluster expects data on it. Its targets may still wait
+// to be replaced.
+void StorageNode::forget_replaced_disks() {
+  if (!runtime_->member.has_lease(loop_.now_ns())) return;  // the routing may be old
+  std::set<cluster::DiskId> in_use;
+  for (const auto& [id, chain] : runtime_->member.routing().chains) {
+    for (const cluster::Target& target : chain.targets) {
+      if (target.node == node_) in_use.insert(target.disk);
+    }
+    for (const cluster::SetAside& aside : chain.aside) {
+      if (aside.node == node_ && !aside.dropped) in_use.insert(aside.disk);
+    }
+  }
+  bool changed = false;
+  for (DiskState& disk : disks_) {
+    if (!disk.absent || disk.replaced || in_use.contains(disk.id)) continue;
+    disk.replaced = true;
+    changed = true;
+    log_info("a replaced disk is no longer part of the node", {{"disk", disk.id}});
+  }
+  if (changed) runtime_->member.set_disks(self().disks);
+}
+
 void StorageNode::measure_disks() {
   measured_ns_ = loop_.now_ns();
   for (DiskState& disk : disks_) {
@@ -278,6 +303,8 @@ void StorageNode::measure_disks() {
         .set(static_cast<int64_t>(disk.space.total));
     metrics.gauge("ff_storage_disk_free_bytes", "Free bytes of the file system", labels)
         .set(static_cast<int64_t>(disk.space.free));
+    metrics.gauge("ff_storage_disk_available_bytes", "Bytes that chunks can still use", labels)
+        .set(static_cast<int64_t>(available_bytes(disk)));
     for (const chunk::TargetInfo& target : disk.store->targets()) {
       if (Replica* const at = replica(target.id))
         at->metrics().chunks.set(static_cast<int64_t>(target.chunks));

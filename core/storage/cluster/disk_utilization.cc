@@ -1,8 +1,6 @@
 // disk_utilization.cc: computed from the reports of nodes.
 #include "storage/cluster/disk_utilization.h"
 
-#include <algorithm>
-
 namespace ff::cluster {
 
 DiskUtilization disk_utilization(const Manager& manager) {
@@ -17,15 +15,6 @@ DiskUtilization disk_utilization(const Manager& manager) {
     }
   }
   return utilization;
-}
-
-uint32_t chain_utilization(const DiskUtilization& utilization, const Chain& chain) {
-  uint32_t most = 0;
-  for (const Target& target : chain.targets) {
-    const auto found = utilization.find({target.node, target.disk});
-    if (found != utilization.end()) most = std::max(most, found->second);
-  }
-  return most;
 }
 
 }  // namespace ff::cluster

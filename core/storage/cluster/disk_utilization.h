@@ -23,8 +23,5 @@ constexpr uint32_t used_percent(uint64_t used, uint64_t capacity) {
 // Percent used by disk, of disks with a report.
 using DiskUtilization = std::map<DiskLocation, uint32_t>;
 DiskUtilization disk_utilization(const Manager& manager);
-// Utilization of a chain: that of its fullest disk, since all replicas have the same data. 0:
-// unknown.
-uint32_t chain_utilization(const DiskUtilization& utilization, const Chain& chain);
 
 }  // namespace ff::cluster

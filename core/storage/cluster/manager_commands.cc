@@ -201,13 +201,13 @@ std::string Manager::not_serving_reason(const Chain& chain, const Target& target
   }
   switch (target.state) {
     case TargetState::syncing:
-      return fmt::format("is being copied: {} of {} bytes", last->copied, last->to_copy);
+      return fmt::format("syncing: {} of {} bytes copied", last->copied, last->to_copy);
     case TargetState::waiting:
       return chain.targets.front().state == TargetState::serving
-                 ? "waits until the copy to its predecessor is complete"
-                 : fmt::format("waits for target {}, the last serving one",
+                 ? "waiting for the previous replica to sync"
+                 : fmt::format("waiting for target {}, which served last",
                                chain.targets.front().id);
-    default: return "is rejoining the chain";
+    default: return "rejoining the chain";
   }
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 // Poll interval of the lease while standing by.
 constexpr int64_t kLeasePollNs = kSecond / 2;
-constexpr int64_t kUtilizationSaveNs = 5 * kSecond;  // interval of saving the disk utilization
+constexpr int64_t kUsageReportNs = 2 * kSecond;
 
 constexpr auth::Roles kNodeDaemons = {auth::Role::storage, auth::Role::admin};
 constexpr auth::Roles kClients = {auth::Role::admin,   auth::Role::meta, auth::Role::mount,
@@ -60,6 +60,7 @@ ManagerService::~ManagerService() = default;
 
 void ManagerService::start(Options options) {
   options_ = std::move(options);
+  if (options_.metrics != nullptr) metrics_.emplace(*options_.metrics);
   gate_.spawn(run());
 }
 
@@ -119,6 +120,7 @@ Task<void> ManagerService::run() {
     }
     term->end();
     term_.reset();
+    if (metrics_) metrics_->clear();
   }
 }
 
@@ -211,19 +213,20 @@ Task<void> ManagerService::run_term(LeaderTermRef term) {
       }
     }
     if (more) continue;
-    co_await save_utilization(term);
+    co_await report_usage(term);
     const auto waited = co_await term->changed.wait(loop_.now_ns() + kHeartbeatIntervalNs);
     if (!waited && waited.error().code != Errc::deadline) co_return;
   }
 }
 
-// Periodically, and only when it has changed, to limit writes to the store.
-Task<void> ManagerService::save_utilization(LeaderTermRef term) {
+// Periodically: sets the metrics, and saves the disk utilization if it has changed.
+Task<void> ManagerService::report_usage(LeaderTermRef term) {
   const int64_t now_ns = loop_.now_ns();
   const bool due =
-      term->utilization_ns == INT64_MIN || now_ns - term->utilization_ns >= kUtilizationSaveNs;
+      term->utilization_ns == INT64_MIN || now_ns - term->utilization_ns >= kUsageReportNs;
   if (!due || !term->manager || !is_active(term)) co_return;
   term->utilization_ns = now_ns;
+  if (metrics_) metrics_->update(*term->manager, now_ns);
   DiskUtilization utilization = disk_utilization(*term->manager);
   if (utilization == term->utilization) co_return;
   const auto kept =

@@ -22,6 +22,7 @@
 #include "platform/kv/engine.h"
 #include "storage/cluster/cluster_store.h"
 #include "storage/cluster/manager.h"
+#include "storage/cluster/manager_metrics.h"
 #include "storage/cluster/service.h"
 
 namespace ff::cluster {
@@ -37,6 +38,7 @@ class ManagerService {
     bool sole_manager = false;
     int64_t lost_retention_ns = 0;           // Manager::set_lost_retention
     const auth::Keyring* keyring = nullptr;  // of this process; null: no key
+    Metrics* metrics = nullptr;              // for those of the cluster; null: none
   };
   // All arguments must outlive it. Owned by `loop`.
   ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router);
@@ -63,7 +65,7 @@ class ManagerService {
   Task<void> keep_lease(LeaderTermRef term);
   Task<void> run_term(LeaderTermRef term);
   Task<Result<void>> publish(LeaderTermRef term, Proposal proposal);
-  Task<void> save_utilization(LeaderTermRef term);
+  Task<void> report_usage(LeaderTermRef term);
   bool is_active(const LeaderTermRef& term) const;
   wire::Elsewhere elsewhere() const;
   // Remembers the result of a lease operation; its error is reported to clients that look for a
@@ -97,6 +99,7 @@ class ManagerService {
   Loop& loop_;
   Rng& rng_;
   Options options_;
+  std::optional<ManagerMetrics> metrics_;
   const uint64_t token_;
   LeaderLease last_lease_;   // last read while standing by
   std::string store_error_;  // why the lease cannot be acquired or kept; empty: no error

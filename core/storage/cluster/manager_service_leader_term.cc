@@ -1,9 +1,7 @@
 // leader_term.cc: status and capacity for operators.
 #include "storage/cluster/manager_service_leader_term.h"
 
-#include <algorithm>
-#include <set>
-
+#include "storage/cluster/cluster_space.h"
 #include "storage/cluster/wire.h"
 
 namespace ff::cluster {
@@ -69,28 +67,9 @@ wire::StatusReply ManagerService::LeaderTerm::status(int64_t now_ns) const {
 wire::SpaceReply ManagerService::LeaderTerm::space() const {
   wire::SpaceReply reply;
   if (!manager) return reply;
-  std::set<DiskLocation> used;
-  uint64_t targets = 0;
-  for (const auto& [id, chain] : manager->routing().chains) {
-    targets += chain.targets.size();
-    for (const Target& target : chain.targets) used.insert({target.node, target.disk});
-  }
-  if (targets == 0) return reply;
-  uint64_t total = 0;
-  uint64_t free = 0;
-  for (const auto& [id, node] : manager->routing().nodes) {
-    const NodeStatus* const status = manager->node_status(id);
-    for (const DiskInfo& disk : node.disks) {
-      if (!used.contains({id, disk.id})) continue;
-      total += disk.capacity;
-      if (status == nullptr || !status->disks.contains(disk.id)) continue;
-      free += disk.capacity - std::min(disk.capacity, status->disks.at(disk.id).used);
-    }
-  }
-  const double share =
-      static_cast<double>(manager->routing().chains.size()) / static_cast<double>(targets);
-  reply.set_total(static_cast<uint64_t>(static_cast<double>(total) * share));
-  reply.set_free(static_cast<uint64_t>(static_cast<double>(free) * share));
+  const ClusterSpace space = cluster_space(*manager);
+  reply.set_total(space.total);
+  reply.set_free(space.free);
   return reply;
 }
 

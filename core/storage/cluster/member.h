@@ -29,6 +29,7 @@ class Member {
   const NodeInfo& self() const { return self_; }
   const Routing& routing() const { return routing_; }
   void set_addresses(std::vector<std::string> addresses) { self_.addresses = std::move(addresses); }
+  void set_disks(std::vector<DiskInfo> disks) { self_.disks = std::move(disks); }
   void set_disk_usage(std::vector<DiskUsage> use) { disk_usage_ = std::move(use); }
 
   // Targets of this node that do not exist yet: the caller creates them empty, then marks them

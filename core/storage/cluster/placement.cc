@@ -98,9 +98,12 @@ Result<void> Placer::check_room() const {
     if (left_[i] > 0) domains.insert(domain_[i]);
   }
   if (domains.size() >= request_.replicas) return {};
-  Error error = fail(Errc::usage,
-                     "only {} nodes (or domains) have space for new targets, and {} are required",
-                     domains.size(), request_.replicas);
+  Error error =
+      fail(Errc::usage,
+           "chains of {} targets need {} failure domains (nodes, racks) with space for new "
+           "targets; {}",
+           request_.replicas, request_.replicas,
+           domains.size() == 1 ? "1 has some" : fmt::format("{} have some", domains.size()));
   error.hint = fmt::format("Add at least {} nodes at once, or allow more targets per disk.",
                            request_.replicas);
   return error;

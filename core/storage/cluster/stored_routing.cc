@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kStoreRefreshNs = kSecond;
 constexpr int64_t kStorePauseNs = 50 * kMillisecond;  // minimum interval
 constexpr int64_t kStorePollNs = 5 * kSecond;
-constexpr int64_t kUtilizationValidNs = 5 * kSecond;  // interval of reading it
+constexpr int64_t kUtilizationValidNs = 2 * kSecond;  // interval of reading it
 
 }  // namespace
 

@@ -12,16 +12,28 @@
 
 namespace ff::meta {
 
-struct ChainUsage {
-  std::map<cluster::TableId, std::vector<cluster::ChainId>> tables =
-      {};                                          // chains of the newest version of each table
-  std::map<cluster::ChainId, uint32_t> used = {};  // used percent of the fullest disk
-};
-ChainUsage chain_usage_of(const cluster::Routing& routing, const cluster::DiskUtilization& fill);
+// Of a disk, or of the fullest disk of some chains.
+enum class FillClass : uint8_t { full, nearly_full, free };
 
-// Replaces the seed by the first one (of a sequence that starts at the seed of `layout`) whose
-// chains are the emptiest: first no full chain, then no nearly full one, then by quarters of free
-// space. Halves the stripe if every seed draws a full chain.
+struct ChainUsage {
+  using DiskIndex = uint32_t;
+  // The newest version of a chain table.
+  struct Table {
+    std::vector<std::vector<DiskIndex>> chains = {};  // the disks of each chain
+    FillClass best = FillClass::full;                 // the best class of a chain
+  };
+  std::vector<uint32_t> used = {};  // percent of each disk
+  std::map<cluster::TableId, Table> tables = {};
+};
+// Disks without a report count as empty.
+ChainUsage chain_usage_of(const cluster::Routing& routing,
+                          const cluster::DiskUtilization& utilization);
+
+// Draws some seeds from a sequence that starts at the seed of `layout`, and returns one of them at
+// random: the less a file with that seed loads disks in proportion to their free space, the more
+// likely. So a stripe is spread evenly over disks, and prefers those with free space. Leaves out
+// chains with a full disk, then those with a nearly full one, as long as the table has others;
+// where needed, halves the stripe for that.
 Layout with_free_chains(Layout layout, const ChainUsage& usage);
 
 }  // namespace ff::meta

@@ -14,15 +14,19 @@ namespace ff::meta {
 
 // A partial Fisher-Yates shuffle with our own generator: the result is the same on every machine
 // and in every version.
+std::vector<size_t> stripe_swaps(const Layout& layout, size_t chains) {
+  std::vector<size_t> swaps(std::min<size_t>(layout.stripe, chains));
+  SeededRng rng(layout.seed);
+  for (size_t i = 0; i < swaps.size(); i++) swaps[i] = i + rng.below(chains - i);
+  return swaps;
+}
+
 std::vector<cluster::ChainId> stripe_chains(const Layout& layout,
                                             const std::vector<cluster::ChainId>& table) {
   std::vector<cluster::ChainId> chains = table;
-  const size_t stripe = std::min<size_t>(layout.stripe, chains.size());
-  SeededRng rng(layout.seed);
-  for (size_t i = 0; i < stripe; i++) {
-    std::swap(chains[i], chains[i + rng.below(chains.size() - i)]);
-  }
-  chains.resize(stripe);
+  const std::vector<size_t> swaps = stripe_swaps(layout, chains.size());
+  for (size_t i = 0; i < swaps.size(); i++) std::swap(chains[i], chains[swaps[i]]);
+  chains.resize(swaps.size());
   return chains;
 }
 

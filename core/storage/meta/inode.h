@@ -58,6 +58,10 @@ Layout with_defaults(Layout layout);
 std::vector<cluster::ChainId> stripe_chains(const Layout& layout,
                                             const std::vector<cluster::ChainId>& table);
 
+// How stripe_chains() draws from a table of `chains` chains: it swaps chain i with chain swaps[i],
+// for i = 0, 1, ...; then the first chains of the table are the stripe.
+std::vector<size_t> stripe_swaps(const Layout& layout, size_t chains);
+
 // The chains of a file by its layout. Errc::failed: the routing has no such table.
 Result<std::vector<cluster::ChainId>> chains_of(const cluster::Routing& routing,
                                                 const Layout& layout);

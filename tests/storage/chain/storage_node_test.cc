@@ -457,5 +457,59 @@ TEST_F(OnceServedTest, AReplacedTargetIsRemoved) {
   }
 }
 
+// A disk was removed, and a target on another disk replaces the one that was on it.
+TEST_F(StorageNodeTest, AnAbsentDiskIsForgottenOnceItsTargetsAreReplaced) {
+  init();
+  Process other(stage_, disk_, options({"/c"}, 8), "other");
+  ASSERT_TRUE(run(other.node.open()));
+  other.serve();
+  const auto chain = [&] { return other.node.member().routing().chain(1); };
+  {
+    Process process(stage_, disk_, options({"/a", "/b"}, 7));
+    ASSERT_TRUE(run(process.node.open()));
+    process.serve();
+    until([&] {
+      const cluster::Routing& routing = other.node.member().routing();
+      return routing.node(7) != nullptr && routing.node(8) != nullptr;
+    });
+    make_chain(2, 8);
+    until([&] {
+      return chain() != nullptr && std::ranges::all_of(chain()->targets, [](const auto& target) {
+               return target.state == cluster::TargetState::serving;
+             });
+    });
+    run(process.node.drain());
+    run(process.server.close(0));
+    run(process.node.close());
+  }
+  const cluster::TargetId id = std::ranges::find(chain()->targets, 7u, &cluster::Target::node)->id;
+  Process process(stage_, disk_, options({"/a"}));
+  ASSERT_TRUE(run(process.node.open()));
+  process.serve();
+  const auto disks_with_trouble = [&] {
+    const auto status = call(cluster::kStatus, cluster::wire::StatusRequest());
+    size_t count = 0;
+    for (const auto& node : status->nodes()) {
+      for (const auto& disk : node.disks()) count += disk.trouble().empty() ? 0 : 1;
+    }
+    return count;
+  };
+  until([&] { return disks_with_trouble() == 1; });
+  stage_.world.run_for(15 * kSecond);
+  EXPECT_EQ(disks_with_trouble(), 1u) << "its target is not replaced yet";
+  cluster::wire::ReplaceTargetRequest replace;
+  replace.set_target(id);
+  replace.mutable_place()->set_node(7);
+  replace.mutable_place()->set_disk(1);
+  ASSERT_TRUE(call(cluster::kReplaceTarget, std::move(replace)));
+  until([&] { return disks_with_trouble() == 0; });
+  until([&] { return process.node.member().routing().node(7)->disks.size() == 1; });
+  EXPECT_EQ(process.node.member().routing().node(7)->disks.front().id, 1u);
+  for (Process* const each : {&process, &other}) {
+    run(each->server.close(0));
+    run(each->node.close());
+  }
+}
+
 }  // namespace
 }  // namespace ff::chain

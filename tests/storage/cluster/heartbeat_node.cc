@@ -4,7 +4,8 @@
 //   heartbeat_node ID MANAGER,MANAGER... DISKS [KEY-FILE]
 //
 // Lines on stdin: "disk N trouble TEXT" takes the targets of that disk offline, "disk N good"
-// brings them back. Prints "version V" for each routing version. Ends at the end of stdin.
+// brings them back, "disk N used PERCENT" fills it. Prints "version V" for each routing version.
+// Ends at the end of stdin.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -26,6 +27,8 @@
 
 namespace ff::cluster {
 namespace {
+
+constexpr uint64_t kDiskBytes = uint64_t{100} << 30;
 
 class TestNode {
  public:
@@ -50,7 +53,7 @@ class TestNode {
                   .generation = static_cast<uint64_t>(clock_.wall_ns()),
                   .addresses = {fmt::format("127.0.0.1:{}", id)}};
     for (DiskId disk = 1; disk <= disks; disk++) {
-      node.disks.push_back({disk, fmt::format("/disk{}", disk), uint64_t{1} << 40});
+      node.disks.push_back({disk, fmt::format("/disk{}", disk), kDiskBytes});
     }
     return node;
   }
@@ -108,8 +111,12 @@ class TestNode {
     std::getline(words, text);
     if (what == "trouble") disk_errors_[id] = text.substr(std::min<size_t>(1, text.size()));
     if (what == "good") disk_errors_.erase(id);
+    if (what == "used") used_[id] = kDiskBytes / 100 * std::stoull(text);
     std::vector<DiskUsage> use;
-    for (const auto& [bad, why] : disk_errors_) use.push_back({bad, 0, why});
+    for (const DiskInfo& info : member_.self().disks) {
+      const auto error = disk_errors_.find(info.id);
+      use.push_back({info.id, used_[info.id], error == disk_errors_.end() ? "" : error->second});
+    }
     member_.set_disk_usage(std::move(use));
     adopted();
   }
@@ -124,6 +131,7 @@ class TestNode {
   Member member_;
   HeartbeatSender heartbeats_;
   std::map<DiskId, std::string> disk_errors_;
+  std::map<DiskId, uint64_t> used_;
   Gate gate_;
 };
 

@@ -182,11 +182,22 @@ TEST_F(ServiceTest, HowFullDisksAreIsKeptForThoseBesideThePrimary) {
   nodes_[0]->member.set_disk_usage({{.disk = 1, .used = capacity / 100 * 96}});
   world_.world.run_for(20 * kSecond);
   EXPECT_EQ(beside.utilization().at({1, 1}), 96u);
-  EXPECT_EQ(chain_utilization(beside.utilization(), beside.routing().chains.begin()->second), 96u);
   const int before = changed;
   world_.world.run_for(20 * kSecond);
   EXPECT_EQ(changed, before);
   run_task(world_.loop, gate.close(fail(Errc::interrupted, "the end")));
+}
+
+TEST_F(ServiceTest, ThePrimaryExportsMetricsOfTheCluster) {
+  form(2);
+  FF_ASSERT_OK(make_chain({1, 2}));
+  world_.world.run_for(20 * kSecond);
+  const std::string exported = world_.metrics.text();
+  EXPECT_NE(exported.find("ff_cluster_primary 1\n"), std::string::npos) << exported;
+  EXPECT_NE(exported.find("ff_cluster_chains{state=\"whole\"} 1\n"), std::string::npos) << exported;
+  run_task(world_.loop, managers_[0]->service.close());
+  world_.world.run_for(kSecond);
+  EXPECT_NE(world_.metrics.text().find("ff_cluster_primary 0\n"), std::string::npos);
 }
 
 TEST_F(ServiceTest, AnAcceptedLossIsOnRecord) {

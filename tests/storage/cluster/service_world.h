@@ -51,7 +51,7 @@ class TestManager {
         service(engine_, of.loop, of.rng, router_),
         server_(of.loop, *transport_, router_, of.metrics, of.identity(name_)) {
     EXPECT_TRUE(server_.listen({"", 7000, ""}).ok());
-    service.start({.address = name_ + ":7000", .sole_manager = alone});
+    service.start({.address = name_ + ":7000", .sole_manager = alone, .metrics = &of.metrics});
   }
   ~TestManager() {
     world_.net.stop_process(name_);
