@@ -30,7 +30,7 @@ void report_chunk_rounds(Session& session, const BenchChunkOptions& options,
                {"rows", report_rounds(table, options.passes, rounds, "STORE")}};
   if (open) {
     table.row({fmt::format("open, {} chunks", options.chunks), format_size(open->metadata_bytes),
-               "-", "-", fmt::format("{:.2f}s", open->seconds), "-"});
+               "-", "-", fmt::format("{:.2f}s", open->seconds), "-", "-"});
     data["open"] = {{"chunks", options.chunks},
                     {"seconds", open->seconds},
                     {"metadata_bytes", open->metadata_bytes}};
