@@ -118,8 +118,9 @@ Result<void> check_bench(const BenchOptions& options) {
   for (const auto& [name, count] :
        {std::pair{"--nthreads", options.threads}, std::pair{"--ngpus", options.gpus}}) {
     if (count == 1) continue;
-    Error error = fail(Errc::usage, "{} {}: each rank is a process, and its arrays are in host memory",
-                       name, count);
+    Error error =
+        fail(Errc::usage, "{} {}: each rank is a process, and its arrays are in host memory", name,
+             count);
     error.hint = "Give 1, and the number of ranks of each host with --nproc.";
     return error;
   }

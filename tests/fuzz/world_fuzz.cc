@@ -13,8 +13,8 @@ using namespace ff::collective;
 
 std::vector<std::string> fuzz_seeds() {
   World world;
-  world.nodes = {{.first_rank = 0, .pids = {10, 11}, .zone = 4, .host = "one"},
-                 {.first_rank = 2, .pids = {20}, .zone = 4, .host = "two\x1b"}};
+  world.nodes = {{.first_rank = 0, .pids = {10, 11}, .zone = "east", .host = "one"},
+                 {.first_rank = 2, .pids = {20}, .zone = "east", .host = "two\x1b"}};
   world.nodes[1].address.host = "10.0.0.2";
   return {encode_world(world), encode_node(world.nodes[0])};
 }

@@ -37,7 +37,7 @@ typedef enum ff_status {
   FF_OK = 0,
   FF_FAILED = 1,    // a rank is gone, no memory, disk full, no such checkpoint
   FF_USAGE = 2,     // wrong arguments, or ranks that call different operations
-  FF_CORRUPT = 3,   // stored bytes differ from the saved ones
+  FF_CORRUPT = 3,   // stored bytes differ from the saved ones; a link between hosts changes data
   FF_REFUSED = 5,   // a process or store of another user; a step that exists and differs
   FF_DEADLINE = 6,  // a rank missed a deadline
 } ff_status;

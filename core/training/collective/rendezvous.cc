@@ -49,9 +49,9 @@ Task<Result<void>> receive_connected(net::Connection& connection, CancellationTo
   co_return Result<void>();
 }
 
-// Whether a deadline has cancelled the task.
-bool is_late(const CancellationToken* cancel) {
-  return cancel != nullptr && cancel->requested() && cancel->reason().code == Errc::deadline;
+// Whether the task ended with `error` because a deadline has cancelled it.
+bool is_late(const Error& error, const CancellationToken* cancel) {
+  return error.code == Errc::deadline && cancel != nullptr && cancel->requested();
 }
 
 const auth::Service kRankService{auth::Role::rank, {}};
@@ -92,7 +92,7 @@ Task<Result<Mesh>> Rendezvous::run() {
   auto joining = self_.first_rank == 0 ? lead() : follow();
   auto joined = co_await std::move(joining);
   CancellationToken* const cancel = co_await current_cancellation();
-  if (!joined && is_late(cancel)) joined = timeout_error();
+  if (!joined && is_late(joined.error(), cancel)) joined = timeout_error();
   co_await accepting_.close(fail(Errc::interrupted, "the rendezvous has ended"));
   co_await gate_.close(fail(Errc::interrupted, "the rendezvous has ended"));
   if (!joined) co_return std::move(joined).error();
@@ -226,7 +226,7 @@ Task<Result<void>> Rendezvous::lead() {
     done = co_await receive_all_connected();
   }
   CancellationToken* const cancel = co_await current_cancellation();
-  if (!done && is_late(cancel)) done = timeout_error();
+  if (!done && is_late(done.error(), cancel)) done = timeout_error();
   if (done) {
     co_await accepting_.close(fail(Errc::interrupted, "all nodes have joined"));
     listener_.reset();
@@ -250,8 +250,7 @@ Task<void> Rendezvous::announce(const Result<void>& outcome) {
     } else {
       send_refusal(*connection, outcome.error());
     }
-    auto flushing = with_deadline(loop_, until_ns, "a node", connection->wait_flushed());
-    (void)co_await std::move(flushing);
+    (void)co_await with_deadline(loop_, until_ns, "a node", connection->wait_flushed());
     ranks_told_ += world_.nodes.empty() ? joined_.at(rank).ranks() : 0;
   }
 }

@@ -128,8 +128,8 @@ class Comm:
         return self.allreduce_async(data, op, out, dtype).wait()
 
     def allreduce_async(self, data, op="sum", out=None, dtype=None):
-        """The same, at once: gives a Work. Until its wait() the arrays are not to be touched. A Work
-        that is dropped finishes too. At most 64 operations may be unfinished."""
+        """The same, at once: gives a Work. Until its wait() the arrays are not to be touched. The
+        operation of a Work that is dropped finishes too. At most 64 may be unfinished."""
         source, sink, result = self._arrays(data, out, dtype, 1, 1)
         number = ctypes.c_uint64()
         check(lib.ff_allreduce_async(self._of(), source.address, sink.address, source.count,
