@@ -188,6 +188,26 @@ TEST_F(LogTest, AnOlderFileIsReadToo) {
       is_finding(of(machine_.run("log.kernel"), "log.edac", "uncorrected"), Verdict::fail, "B2"));
 }
 
+// dmesg and journalctl print the time before the first line of a message alone.
+TEST_F(LogTest, FurtherLinesOfAMessageBelongToIt) {
+  const std::string probe =
+      "NVRM: The NVIDIA GPU 0000:b3:00.0\n"
+      "                   NVRM: (PCI ID: 10de:26b5) installed in this system has\n"
+      "                   NVRM: fallen off the bus and is not responding to commands.\n";
+  for (const bool saved : {false, true}) {
+    machine_.patch("/var/log/kern.log\n    Nov 23 11:00:00 node7 kernel: " + probe);
+    if (saved) machine_.log_file = "/machine/var/log/kern.log";
+    const Finding lost = of(machine_.run("log.kernel"), "log.gpu", "fallen off the bus");
+    EXPECT_TRUE(is_finding(lost, Verdict::fail, "NVIDIA GPU 0000:b3:00.0")) << saved;
+    // Another program's are not the kernel's.
+    machine_.patch(
+        "/var/log/kern.log\n    Nov 23 11:00:00 node7 kernel: usb 1-1: new device\n"
+        "    Nov 23 11:00:00 node7 gpud[812]: " +
+        probe);
+    EXPECT_EQ(of(machine_.run("log.kernel"), "log.gpu", "").verdict, Verdict::pass) << saved;
+  }
+}
+
 TEST_F(LogTest, WithoutALogNothingPasses) {
   EXPECT_TRUE(all_are(machine_.run("log.kernel"), Verdict::could_not_run));
   machine_.log_file = "/machine/none";

@@ -84,7 +84,7 @@ TEST_F(StorageTest, ErrorsThatAFileSystemRemembersFail) {
   pcie8_.patch("- /sys/fs/ext4/sda2/errors_count\n");
   EXPECT_TRUE(is_finding(fs("ext4 on sda2"), Verdict::could_not_run, "cannot be read"));
   pcie8_.patch("- /sys/fs/ext4/sda2\n");
-  EXPECT_TRUE(is_finding(fs("ext4"), Verdict::could_not_run, "2 mounted, of which 1 tell"));
+  EXPECT_TRUE(is_finding(fs("ext4"), Verdict::could_not_run, "2 mounted, of which 1 report"));
 }
 
 TEST_F(StorageTest, ANodeWithoutFileSystems) {
