@@ -256,7 +256,7 @@ TEST(CommunicatorTest, ASmallDevShmDoesNotMatter) {
     if (!mounted) ::_exit(kNotAllowed);
     with_ranks(2, [](Communicator& ranks) {
       for (const auto memory : {Memory::shared, Memory::own}) {
-        check_one(ranks, {.kind = Collective::allreduce, .count = 2'000'003}, 3, memory,
+        check_one(ranks, {.kind = Collective::allreduce, .count = 300'003}, 3, memory,
                   Values::small);
       }
     });
