@@ -6,7 +6,7 @@ _ff_subs() {
   reply=
   case "$1" in
     '') reply='admin allreduce bench checkpoint down fs generate help mount schedule serve-meta serve-storage sim up validate' ;;
-    'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss drop-target fsck backup restore adopt key user' ;;
+    'admin') reply='init status nodes disks targets chains plan drain undrain accept-loss drop-target replace-target replace-disk fsck backup restore adopt key user' ;;
     'admin key') reply='create list revoke rotate' ;;
     'admin user') reply='add token list remove' ;;
     'allreduce') reply='bench run' ;;
@@ -33,9 +33,10 @@ _ff_options() {
     'admin plan') reply='--targets-per-disk --replicas --table --seed --apply --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin drain') reply='--node --target --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin undrain') reply='--node --target --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
-    'admin replace-target') reply='--node --disk --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin accept-loss') reply='--promote --yes -y --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin drop-target') reply='--yes -y --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'admin replace-target') reply='--node --disk --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'admin replace-disk') reply='--node --with --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin fsck') reply='--repair --orphans-after --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin backup') reply='--kv --dir --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin restore') reply='--name --kv --dir --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -192,13 +193,6 @@ _ff_value() {
     'admin undrain --net') reply='auto|tcp|verbs' ;;
     'admin undrain --key') reply='file' ;;
     'admin undrain --token') reply='file' ;;
-    'admin replace-target --node') reply='any' ;;
-    'admin replace-target --disk') reply='any' ;;
-    'admin replace-target --timeout') reply='any' ;;
-    'admin replace-target --meta') reply='any' ;;
-    'admin replace-target --net') reply='auto|tcp|verbs' ;;
-    'admin replace-target --key') reply='file' ;;
-    'admin replace-target --token') reply='file' ;;
     'admin accept-loss --promote') reply='any' ;;
     'admin accept-loss --timeout') reply='any' ;;
     'admin accept-loss --meta') reply='any' ;;
@@ -210,6 +204,20 @@ _ff_value() {
     'admin drop-target --net') reply='auto|tcp|verbs' ;;
     'admin drop-target --key') reply='file' ;;
     'admin drop-target --token') reply='file' ;;
+    'admin replace-target --node') reply='any' ;;
+    'admin replace-target --disk') reply='any' ;;
+    'admin replace-target --timeout') reply='any' ;;
+    'admin replace-target --meta') reply='any' ;;
+    'admin replace-target --net') reply='auto|tcp|verbs' ;;
+    'admin replace-target --key') reply='file' ;;
+    'admin replace-target --token') reply='file' ;;
+    'admin replace-disk --node') reply='any' ;;
+    'admin replace-disk --with') reply='any' ;;
+    'admin replace-disk --timeout') reply='any' ;;
+    'admin replace-disk --meta') reply='any' ;;
+    'admin replace-disk --net') reply='auto|tcp|verbs' ;;
+    'admin replace-disk --key') reply='file' ;;
+    'admin replace-disk --token') reply='file' ;;
     'admin fsck --orphans-after') reply='any' ;;
     'admin fsck --timeout') reply='any' ;;
     'admin fsck --meta') reply='any' ;;
@@ -889,9 +897,10 @@ _ff_value() {
 _ff_argument() {
   reply=
   case "$1 $2" in
-    'admin replace-target '0) reply='any' ;;
     'admin accept-loss '0) reply='any' ;;
     'admin drop-target '0) reply='any' ;;
+    'admin replace-target '0) reply='any' ;;
+    'admin replace-disk '0) reply='any' ;;
     'admin backup '0) reply='file' ;;
     'admin restore '0) reply='file' ;;
     'admin key create '0) reply='any' ;;
