@@ -526,7 +526,8 @@ Result<void> check_running_schedule(const devcluster::ClusterDir& folder,
                fmt::format("Stop it first: {}", down_command(folder))};
 }
 
-Result<void> show_running(Session& session, const UpOptions& options,
+// Waits until all of its daemons serve, and prints them. False: its supervisor has ended meanwhile.
+Result<bool> show_running(Session& session, const UpOptions& options,
                           devcluster::ClusterDir& folder) {
   for (;;) {
     const auto config = folder.config();
@@ -541,19 +542,16 @@ Result<void> show_running(Session& session, const UpOptions& options,
       const size_t daemons =
           1 + config->shape.storage + (status->mount.empty() ? 0 : 1) + (status->schedule ? 2 : 0);
       if (config->formed && status->services.size() == daemons &&
-          missing == status->services.end()) {
+          missing == status->services.end() && folder.is_supervised(*status)) {
         session.out.note("it is already running, since {}", format_time(status->since_ns));
         print_up(session, folder, *config, *status, false);
         session.out.data(up_json(folder, *config, *status, true));
-        return {};
+        return true;
       }
       if (missing != status->services.end()) waits_for = problem_text(*missing);
     }
     FF_TRY(const auto lock, folder.lock());
-    if (lock != nullptr) {
-      return Error{Errc::failed, fmt::format("{}: it has just been stopped", folder.path()),
-                   "Run the same command again."};
-    }
+    if (lock != nullptr) return false;
     if (auto paused = session.stop.sleep_ns(kUpPollNs); !paused) {
       Error error = std::move(paused).error();
       error.message += ": it is already running, but " + waits_for;
@@ -572,9 +570,12 @@ Result<void> run_up(Session& session, const UpOptions& options, int64_t timeout_
   // Before anything is created.
   if (!folder.config()) FF_TRY(wanted_shape(options));
   FF_TRY(folder.create(options.mount ? absolute(*options.mount) : ""));
-  FF_TRY(const auto lock, folder.lock());
-  if (lock == nullptr) return show_running(session, options, folder);
-  return ClusterStarter(session, options, folder, timeout_ns).run();
+  for (;;) {
+    FF_TRY(const auto lock, folder.lock());
+    if (lock != nullptr) return ClusterStarter(session, options, folder, timeout_ns).run();
+    FF_TRY(const bool shown, show_running(session, options, folder));
+    if (shown) return {};
+  }
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -210,6 +212,23 @@ Result<void> ClusterDir::clear_status() {
   auto removed = disk_.remove(file("running.json"));
   if (!removed && removed.error().code != Errc::not_found) return removed;
   return {};
+}
+
+bool ClusterDir::is_supervised(const ClusterStatus& status) {
+  const std::string proc = fmt::format("/proc/{}/", status.supervisor);
+  const auto line = io::read_file(disk_, proc + "cmdline", kNoteMax);
+  const auto state = io::read_file(disk_, proc + "status", kNoteMax);
+  if (!line || !state || line->empty()) return false;
+  // Signals that wait for the thread and for the process, as bits in hexadecimal digits (proc(5)).
+  constexpr uint64_t kKill = uint64_t{1} << (SIGKILL - 1);
+  const std::string_view text = *state;
+  for (const std::string_view name : {"\nSigPnd:\t", "\nShdPnd:\t"}) {
+    const size_t at = text.find(name);
+    if (at == text.npos) continue;
+    const std::string digits(text.substr(at + name.size(), 16));
+    if ((std::strtoull(digits.c_str(), nullptr, 16) & kKill) != 0) return false;
+  }
+  return true;
 }
 
 bool ClusterDir::any_process_left(const ClusterStatus& status) {

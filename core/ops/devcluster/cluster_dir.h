@@ -78,6 +78,9 @@ class ClusterDir {
   Result<ClusterStatus> status();
   Result<void> set_status(const ClusterStatus& status);
   Result<void> clear_status();
+  // Whether the supervisor that wrote `status` runs: false while a SIGKILL waits for it, or while
+  // it exits, although it still holds the lock.
+  bool is_supervised(const ClusterStatus& status);
   // Whether a process that `status` names still runs.
   bool any_process_left(const ClusterStatus& status);
 

@@ -120,6 +120,23 @@ TEST_F(ClusterDirTest, OnlyProcessesThatNameTheKeyAreLeft) {
   EXPECT_FALSE(left(child));
 }
 
+// One that was killed holds the lock until the kernel has taken it down.
+TEST_F(ClusterDirTest, AKilledSupervisorSupervisesNothing) {
+  const auto supervises = [this](pid_t pid) { return folder_.is_supervised({.supervisor = pid}); };
+  EXPECT_TRUE(supervises(::getpid()));
+  EXPECT_FALSE(supervises(INT32_MAX));
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  EXPECT_TRUE(supervises(child));
+  ::kill(child, SIGKILL);
+  EXPECT_FALSE(supervises(child));  // at once, whether it has died or not
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(supervises(child));
+}
+
 TEST_F(ClusterDirTest, OneOfAnotherKindIsRefused) {
   fs::create_directory(folder_.path());
   write(folder_.path() + "/thesis.tex", "mine");
