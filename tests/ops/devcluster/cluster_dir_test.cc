@@ -122,7 +122,11 @@ TEST_F(ClusterDirTest, OnlyProcessesThatNameTheKeyAreLeft) {
 
 // One that was killed holds the lock until the kernel has taken it down.
 TEST_F(ClusterDirTest, AKilledSupervisorSupervisesNothing) {
-  const auto supervises = [this](pid_t pid) { return folder_.is_supervised({.supervisor = pid}); };
+  const auto supervises = [this](pid_t pid) {
+    ClusterStatus status;
+    status.supervisor = pid;
+    return folder_.is_supervised(status);
+  };
   EXPECT_TRUE(supervises(::getpid()));
   EXPECT_FALSE(supervises(INT32_MAX));
   const pid_t child = ::fork();
