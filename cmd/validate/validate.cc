@@ -73,9 +73,11 @@ Result<void> conclude(const validate::ValidationReport& report, const RunOptions
   }
   std::vector<std::string> bad = names_with(report, verdict);
   if (bad.empty()) bad = missing.empty() ? options.require : missing;  // groups of --require
+  const std::string node = options.log ? fmt::format("{}: the node of this log", *options.log)
+                                       : std::string("this node");
   return Error{
       Errc::fault,
-      fmt::format("this node is {}: {}", verdict == Verdict::fail ? "not fit for work" : "degraded",
+      fmt::format("{} is {}: {}", node, verdict == Verdict::fail ? "not fit for work" : "degraded",
                   fmt::join(bad, ", ")),
       "See the list above for what to do."};
 }

@@ -114,6 +114,7 @@ TEST_F(ValidateTest, ASavedLogIsJudged) {
   EXPECT_TRUE(has(ran.out, "fail\tlog.xid\t0000:3b:00\tXid 79, GPU has fallen off the bus"))
       << ran.out;
   EXPECT_TRUE(has(ran.out, "paper: uncorrectable GPU failure")) << ran.out;
+  EXPECT_TRUE(has(ran.err, log + ": the node of this log is not fit for work")) << ran.err;
   EXPECT_EQ(validate({"--only", "log", "--log", log, "--prolog"}).exit, 3);
   write_file(log, "[    0.000000] Linux version 6.1.0\n\x1b[31m NVRM: \x01 nothing\n");
   EXPECT_EQ(validate({"--only", "log", "--log", log}).exit, 0);

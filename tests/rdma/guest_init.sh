@@ -8,7 +8,11 @@
 /bb/busybox mount -t devtmpfs dev /dev
 /bb/busybox --install -s /bb
 export PATH=/bb HOME=/tmp
-mount -t tmpfs tmp /tmp
+# With the files of the initrd, whose tree may lie below /tmp.
+mkdir /fresh
+mount -t tmpfs tmp /fresh
+cp -a /tmp/. /fresh/
+mount --move /fresh /tmp
 
 for word in $(cat /proc/cmdline); do
   case $word in
