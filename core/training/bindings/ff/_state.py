@@ -382,12 +382,15 @@ class Builder:
             why = error if isinstance(error, Error) else f"{type(error).__name__}: {error}"
             raise Error(1, f"unflatten of '{name}' has failed: {why}") from error
 
-    def _torch(self, what):
-        torch = sys.modules.get("torch")
-        if torch is None:
-            raise Error(1, f"the checkpoint holds a {what}: loading it needs PyTorch; tensors= "
+    def _module(self, name, product, what):
+        module = sys.modules.get(name)
+        if module is None:
+            raise Error(1, f"the checkpoint holds {what}: loading it needs {product}; tensors= "
                            "loads without the structure")
-        return torch
+        return module
+
+    def _torch(self, what):
+        return self._module("torch", "PyTorch", f"a {what}")
 
     def _size(self, content):
         torch = sys.modules.get("torch")  # without it, the tuple that it is
@@ -408,11 +411,7 @@ class Builder:
         return _arrays.with_flags(torch, made, flags)
 
     def _numpy(self, what):
-        numpy = sys.modules.get("numpy")
-        if numpy is None:
-            raise Error(1, f"the checkpoint holds {what}: loading it needs numpy; tensors= loads "
-                           "without the structure")
-        return numpy
+        return self._module("numpy", "numpy", what)
 
     def _view(self, content):
         what, dtype, shape, data = content

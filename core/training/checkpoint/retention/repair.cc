@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
 #include <set>
+#include <utility>
 
 #include "platform/io/buffers.h"
 #include "platform/io/files.h"
@@ -17,8 +19,13 @@ namespace {
 
 class Repairer {
  public:
-  Repairer(Context& context, const Store& store, Lease& lease, std::set<simd::Digest> wanted)
-      : context_(context), store_(store), lease_(lease), wanted_(std::move(wanted)) {}
+  Repairer(Context& context, const Store& store, Lease& lease, io::Buffers memory,
+           std::set<simd::Digest> wanted)
+      : context_(context),
+        store_(store),
+        lease_(lease),
+        memory_(std::move(memory)),
+        wanted_(std::move(wanted)) {}
 
   Result<void> from_set_aside();
   Result<void> from_store(const std::string& path);
@@ -26,32 +33,44 @@ class Repairer {
   bool done() const { return wanted_.empty(); }
 
  private:
-  Result<void> forget_stored();
+  // Removes the chunks from `wanted_` for which `is_stored`, a Result<bool>(chunk), is true.
+  template <class IsStored>
+  Result<void> drop_stored(IsStored is_stored);
+  Result<void> drop_intact();
   Result<bool> copy(const std::string& from, const simd::Digest& chunk);
 
   Context& context_;
   const Store& store_;
   Lease& lease_;
+  io::Buffers memory_;             // a chunk file and its data
   std::set<simd::Digest> wanted_;  // chunks that are still damaged or missing
 };
+
+template <class IsStored>
+Result<void> Repairer::drop_stored(IsStored is_stored) {
+  for (auto chunk = wanted_.begin(); chunk != wanted_.end();) {
+    FF_TRY(context_.stop.check());
+    FF_TRY(const bool stored, is_stored(*chunk));
+    chunk = stored ? wanted_.erase(chunk) : std::next(chunk);
+  }
+  return {};
+}
 
 // Copies a chunk file that is intact; false if it is not, or not there.
 Result<bool> Repairer::copy(const std::string& from, const simd::Digest& chunk) {
   io::Disk& disk = context_.disk;
-  FF_TRY(context_.stop.check());
   FF_TRY(lease_.renew_if_due());
   const auto file = disk.open(from, {});
   if (!file && file.error().code == Errc::not_found) return false;
   if (!file) return file.error();
-  FF_TRY(auto memory, io::Buffers::make(2, kChunkFileMax));
-  const auto got = (*file)->read_at(memory.slot(0), 0);
-  if (!got || !open_chunk(memory.slot(0).first(*got), chunk, memory.slot(1), true)) return false;
+  const auto got = (*file)->read_at(memory_.slot(0), 0);
+  if (!got || !open_chunk(memory_.slot(0).first(*got), chunk, memory_.slot(1), true)) return false;
   const std::string unfinished = io::join(lease_.folder(), context_.rng.hex_id());
   {
     FF_TRY(auto out,
            disk.open(unfinished,
                      {.access = io::AccessMode::write, .create = true, .exclusive = true}));
-    FF_TRY(out->write_at(memory.slot(0).first(*got), 0));
+    FF_TRY(out->write_at(memory_.slot(0).first(*got), 0));
     FF_TRY(out->sync());
   }
   FF_TRY(disk.rename(unfinished, store_.chunk_path(chunk)));
@@ -61,13 +80,8 @@ Result<bool> Repairer::copy(const std::string& from, const simd::Digest& chunk) 
 
 // A read error of the device that has passed, or a file that a saver wrote just before.
 Result<void> Repairer::from_set_aside() {
-  std::set<simd::Digest> left;
-  for (const auto& chunk : wanted_) {
-    FF_TRY(const bool copied, copy(store_.set_aside_path(chunk), chunk));
-    if (!copied) left.insert(chunk);
-  }
-  wanted_ = std::move(left);
-  return {};
+  return drop_stored(
+      [&](const simd::Digest& chunk) { return copy(store_.set_aside_path(chunk), chunk); });
 }
 
 Result<void> Repairer::from_store(const std::string& path) {
@@ -79,38 +93,29 @@ Result<void> Repairer::from_store(const std::string& path) {
                              simd::digest_kind_name(store_.digest_kind())),
                  "Load the checkpoint from there, and name the loaded files as the source."};
   }
-  std::set<simd::Digest> left;
-  for (const auto& chunk : wanted_) {
-    FF_TRY(bool copied, copy(source.chunk_path(chunk), chunk));
-    if (!copied) {
-      FF_TRY(copied, copy(source.trash_path(chunk), chunk));
-    }
-    if (!copied) left.insert(chunk);
-  }
-  wanted_ = std::move(left);
-  return {};
+  return drop_stored([&](const simd::Digest& chunk) -> Result<bool> {
+    FF_TRY(const bool copied, copy(source.chunk_path(chunk), chunk));
+    if (copied) return true;
+    return copy(source.trash_path(chunk), chunk);
+  });
 }
 
 // The index does not tell how the files were cut, by tensor or as plain bytes: both are tried.
 Result<void> Repairer::from_files(const std::string& path) {
   const auto by_tensor = store_chunks(context_, store_, lease_, {path}, wanted_, false);
   if (!by_tensor && by_tensor.error().code != Errc::failed) return by_tensor.error();
-  FF_TRY(forget_stored());
+  FF_TRY(drop_intact());
   if (done()) return {};
   FF_TRY(store_chunks(context_, store_, lease_, {path}, wanted_, true));
-  return forget_stored();
+  return drop_intact();
 }
 
-Result<void> Repairer::forget_stored() {
-  std::set<simd::Digest> left;
-  for (const auto& chunk : wanted_) {
-    FF_TRY(context_.stop.check());
-    const auto intact = chunk_file_is_intact(context_.disk, store_.chunk_path(chunk), chunk);
-    if (!intact && intact.error().code != Errc::not_found) return intact.error();
-    if (!intact || !*intact) left.insert(chunk);
-  }
-  wanted_ = std::move(left);
-  return {};
+Result<void> Repairer::drop_intact() {
+  return drop_stored([&](const simd::Digest& chunk) -> Result<bool> {
+    auto intact = chunk_file_is_intact(context_.disk, store_.chunk_path(chunk), chunk);
+    if (!intact && intact.error().code == Errc::not_found) return false;
+    return intact;
+  });
 }
 
 }  // namespace
@@ -134,7 +139,9 @@ Result<RepairReport> repair(Context& context, const std::string& store_path,
                  "Repair needs an intact index. 'ff checkpoint salvage' restores what the readable "
                  "lines name."};
   }
-  Repairer repairer(context, store, lease, {before.bad_chunks.begin(), before.bad_chunks.end()});
+  FF_TRY(auto memory, io::Buffers::make(2, kChunkFileMax));
+  Repairer repairer(context, store, lease, std::move(memory),
+                    {before.bad_chunks.begin(), before.bad_chunks.end()});
   FF_TRY(repairer.from_set_aside());
   for (const auto& source : options.sources) {
     if (repairer.done()) break;
