@@ -214,14 +214,19 @@ Result<void> ClusterDir::clear_status() {
   return {};
 }
 
+std::optional<ClusterDir::ProcessFiles> ClusterDir::process_files(pid_t pid) {
+  auto line = io::read_file(disk_, fmt::format("/proc/{}/cmdline", pid), kNoteMax);
+  auto status = io::read_file(disk_, fmt::format("/proc/{}/status", pid), kNoteMax);
+  if (!line || !status) return std::nullopt;
+  return ProcessFiles{std::move(*line), std::move(*status)};
+}
+
 bool ClusterDir::is_supervised(const ClusterStatus& status) {
-  const std::string proc = fmt::format("/proc/{}/", status.supervisor);
-  const auto line = io::read_file(disk_, proc + "cmdline", kNoteMax);
-  const auto state = io::read_file(disk_, proc + "status", kNoteMax);
-  if (!line || !state || line->empty()) return false;
+  const auto process = process_files(status.supervisor);
+  if (!process || process->command_line.empty()) return false;
   // Signals that wait for the thread and for the process, as bits in hexadecimal digits (proc(5)).
   constexpr uint64_t kKill = uint64_t{1} << (SIGKILL - 1);
-  const std::string_view text = *state;
+  const std::string_view text = process->status;
   for (const std::string_view name : {"\nSigPnd:\t", "\nShdPnd:\t"}) {
     const size_t at = text.find(name);
     if (at == text.npos) continue;
@@ -234,16 +239,15 @@ bool ClusterDir::is_supervised(const ClusterStatus& status) {
 bool ClusterDir::any_process_left(const ClusterStatus& status) {
   return std::ranges::any_of(status.services, [this](const ServiceStatus& one) {
     if (one.pid <= 0) return false;
-    const auto line = io::read_file(disk_, fmt::format("/proc/{}/cmdline", one.pid), kNoteMax);
-    const auto process_status =
-        io::read_file(disk_, fmt::format("/proc/{}/status", one.pid), kNoteMax);
-    if (!line || !process_status) return false;
+    const auto process = process_files(one.pid);
+    if (!process) return false;
     // The pid may have been reused: another process does not name the key of this folder.
-    if (!line->empty()) return line->find(key()) != line->npos;
+    const std::string& line = process->command_line;
+    if (!line.empty()) return line.find(key()) != line.npos;
     // With an empty command line it is exiting, and may still hold locks and ports; or it is a
     // kernel thread or a zombie.
-    const auto says = [&process_status](const char* what) {
-      return process_status->find(what) != process_status->npos;
+    const auto says = [&](const char* what) {
+      return process->status.find(what) != process->status.npos;
     };
     return !says("\nPPid:\t2\n") && !(says("\nState:\tZ") && says("\nThreads:\t1\n"));
   });

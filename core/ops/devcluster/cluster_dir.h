@@ -98,6 +98,11 @@ class ClusterDir {
   Result<bool> purge();
 
  private:
+  struct ProcessFiles {
+    std::string command_line, status;  // /proc/PID/cmdline and status (proc(5))
+  };
+  // Nothing: there is no such process.
+  std::optional<ProcessFiles> process_files(pid_t pid);
   std::string file(const std::string& name) const { return path_ + "/" + name; }
 
   io::Disk& disk_;
