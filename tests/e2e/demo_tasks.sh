@@ -22,6 +22,8 @@ if [ "$(id -u)" = 0 ]; then
   as_user=(setpriv --reuid 65534 --regid 65534 --clear-groups env "HOME=$work/home"
     "FF_KEY=$work/home/cluster.key")
   chown 65534:65534 "$work/home"
+  # That user may not enter the home of root, where the tree may lie.
+  cp "$ff" "$work/ff" && ff=$work/ff
 fi
 user() { "${as_user[@]}" "$ff" schedule "$@"; }
 shown() {
