@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <utility>
 
 #include "platform/base/check.h"
 
@@ -25,6 +26,7 @@ class SystemLoop::Watch final : public FdWatch {
 
   void arm_writable() override {
     writable.reset();
+    armed_ = true;
     watch_for(kReading | EPOLLOUT);
   }
 
@@ -33,7 +35,8 @@ class SystemLoop::Watch final : public FdWatch {
     if ((events & (EPOLLIN | EPOLLRDHUP | kBroken)) != 0) readable.set();
     if ((events & (EPOLLOUT | kBroken)) == 0) return;
     writable.set();
-    watch_for(kReading);
+    // Each change makes epoll report a hang-up again.
+    if (std::exchange(armed_, false)) watch_for(kReading);
   }
 
   // The events of the initial registration.
@@ -48,6 +51,7 @@ class SystemLoop::Watch final : public FdWatch {
 
   SystemLoop& loop_;
   int fd_;
+  bool armed_ = false;  // for EPOLLOUT
 };
 
 SystemLoop::SystemLoop(Clock& clock)

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <memory>
@@ -193,6 +194,29 @@ TEST_F(TaskTest, ADescriptorWakesItsReader) {
     EXPECT_EQ(*run_task(loop_, read_some(**watch, ends[0])), "");
   }
   ::close(ends[0]);
+}
+
+// A connection that nobody reads costs no processor time after its peer is gone.
+TEST_F(TaskTest, AHangUpIsReportedOnce) {
+  int ends[2];
+  int others[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  ASSERT_EQ(::pipe2(others, O_NONBLOCK | O_CLOEXEC), 0);
+  {
+    auto watch = loop_.watch(ends[0]);
+    auto other = loop_.watch(others[0]);
+    ASSERT_TRUE(watch.ok() && other.ok());
+    (*watch)->readable.reset();
+    ::close(ends[1]);
+    EXPECT_TRUE(run_task(loop_, wait_for((*watch)->readable)).ok());
+    (*watch)->readable.reset();
+    // Whatever the loop still has to report comes with this.
+    ASSERT_EQ(::write(others[1], "x", 1), 1);
+    (*other)->readable.reset();
+    EXPECT_TRUE(run_task(loop_, wait_for((*other)->readable)).ok());
+    EXPECT_FALSE((*watch)->readable.is_set());
+  }
+  for (const int fd : {ends[0], others[0], others[1]}) ::close(fd);
 }
 
 // Sets `event` in the poll number `asks`, and unregisters itself.
