@@ -103,8 +103,10 @@ wire::Verdict make_verdict(validate::Verdict worst, const CheckVerdicts& found) 
       if (verdict == bad && worst >= Verdict::could_not_run) made.add_failed(name);
     }
   }
+  // A skipped check has not seen the part that failed before.
   for (const auto& [name, verdict] : found) {
-    if (verdict != Verdict::could_not_run) made.add_checks(name);
+    const bool ran = verdict != Verdict::could_not_run && verdict != Verdict::skipped;
+    if (ran) made.add_checks(name);
   }
   return made;
 }
