@@ -75,15 +75,6 @@ Error unknown_option(const Command& leaf, const std::vector<const Option*>& opti
           suggestion(name, names, fmt::format("`ff {} -h` lists the options.", leaf.path()))};
 }
 
-Result<void> assign(const Option& option, std::span<const std::string> texts,
-                    const std::string& source) {
-  Result<void> done = option.binding().assign(texts);
-  if (done) return {};
-  Error error = std::move(done).error().with_context(source + ": ");
-  error.code = Errc::usage;
-  return error;
-}
-
 Error missing(const Command& leaf, const Option& option) {
   std::string hint = "Usage: " + usage_line(leaf);
   if (!option.positional()) {

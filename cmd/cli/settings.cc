@@ -45,16 +45,38 @@ std::vector<const Option*> configurable_options(
   return found;
 }
 
+Result<void> assign(const Option& option, std::span<const std::string> texts,
+                    const std::string& source) {
+  Result<void> done = option.binding().assign(texts);
+  if (done) return {};
+  Error error = std::move(done).error().with_context(source + ": ");
+  error.code = Errc::usage;
+  return error;
+}
+
 Result<Settings> Settings::load(std::span<const std::unique_ptr<Command>> commands) {
+  Settings settings;
+  FF_TRY(settings.load(configurable_options(commands), UnknownKeys::refuse));
+  return settings;
+}
+
+Result<Settings> Settings::load(const Command& command) {
+  std::vector<const Option*> options;
+  collect_set_options(command, options);
+  Settings settings;
+  FF_TRY(settings.load(options, UnknownKeys::ignore));
+  return settings;
+}
+
+Result<void> Settings::load(const std::vector<const Option*>& options, UnknownKeys unknown) {
   std::vector<ConfigKey> keys;
-  for (const Option* option : configurable_options(commands)) {
+  for (const Option* option : options) {
     if (!option->config_key().empty()) keys.push_back({option->config_key(), type_of(*option)});
     const std::string& old = option->old_config_key();
     if (!old.empty()) keys.push_back({old, type_of(*option)});
   }
-  Settings settings;
-  FF_TRY(settings.config_, Config::load(config_paths(), keys));
-  return settings;
+  FF_TRY(config_, Config::load(config_paths(), keys, unknown));
+  return {};
 }
 
 std::optional<SettingValue> Settings::find(const Option& option) const {
@@ -69,6 +91,15 @@ std::optional<SettingValue> Settings::find(const Option& option) const {
     }
   }
   return std::nullopt;
+}
+
+Result<void> assign_settings(const Command& command) {
+  FF_TRY(const auto settings, Settings::load(command));
+  for (const Option& option : command.options()) {
+    const auto given = settings.find(option);
+    if (given) FF_TRY(assign(option, std::span(&given->text, 1), given->source));
+  }
+  return {};
 }
 
 }  // namespace ff::cmd

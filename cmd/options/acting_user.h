@@ -10,7 +10,7 @@ namespace ff::cmd {
 
 // Effective user and group, and as many supplementary groups as an RPC may carry.
 meta::Caller process_caller();
-// To be called before other threads start: umask(2) must set the mask to read it.
+// umask(2) of the process; 022 where /proc does not tell it.
 uint32_t process_umask();
 
 }  // namespace ff::cmd

@@ -78,6 +78,7 @@ struct Walk {
   const std::string& file;
   std::span<const ConfigKey> keys;
   std::map<std::string, ConfigValue, std::less<>>& values;
+  UnknownKeys unknown_keys;
 
   Error at(const toml::source_position& where, std::string message, std::string hint) const {
     return {Errc::usage, fmt::format("{}:{}: {}", file, where.line, message), std::move(hint)};
@@ -117,7 +118,10 @@ struct Walk {
       for (const ConfigKey& key : keys) {
         if (key.name == name) known = &key;
       }
-      if (known == nullptr) return unknown(name, where);
+      if (known == nullptr) {
+        if (unknown_keys == UnknownKeys::ignore) continue;
+        return unknown(name, where);
+      }
       auto text = value_text(node, known->type);
       if (!text) {
         return at(where, fmt::format("{} must be {}", name, type_words(known->type)), "");
@@ -149,7 +153,8 @@ ConfigPaths config_paths() {
   return paths;
 }
 
-Result<Config> Config::load(const ConfigPaths& paths, std::span<const ConfigKey> keys) {
+Result<Config> Config::load(const ConfigPaths& paths, std::span<const ConfigKey> keys,
+                            UnknownKeys unknown) {
   Config config;
   for (const std::string& path : paths.files) {
     FF_TRY(auto content, read_file(path, paths.must_exist));
@@ -159,7 +164,7 @@ Result<Config> Config::load(const ConfigPaths& paths, std::span<const ConfigKey>
       const toml::parse_error& error = parsed.error();
       return fail(Errc::usage, "{}:{}: {}", path, error.source().begin.line, error.description());
     }
-    Walk walk{path, keys, config.values_};
+    Walk walk{path, keys, config.values_, unknown};
     FF_TRY(walk.table(parsed.table(), ""));
   }
   return config;

@@ -26,6 +26,10 @@ struct ConfigKey {
   ConfigType type = ConfigType::text;
 };
 
+// What to do with keys that the caller has not listed. A library ignores them: it does not know the
+// keys of all commands.
+enum class UnknownKeys : unsigned char { refuse, ignore };
+
 struct ConfigValue {
   std::string text;
   std::string file;
@@ -45,7 +49,8 @@ class Config {
  public:
   // Errors are `usage` (exit 2): unknown key, wrong type, TOML syntax; each begins "FILE:LINE: ".
   // If a file exists but cannot be read, the error is that of the read.
-  static Result<Config> load(const ConfigPaths& paths, std::span<const ConfigKey> keys);
+  static Result<Config> load(const ConfigPaths& paths, std::span<const ConfigKey> keys,
+                             UnknownKeys unknown = UnknownKeys::refuse);
 
   // The value of a key, or nullptr when no file sets it.
   const ConfigValue* find(std::string_view name) const;

@@ -136,8 +136,11 @@ typedef struct ff_text {  // an entry of the file's __metadata__; UTF-8
 #define FF_RANK_ANY UINT32_MAX
 
 typedef struct ff_save_options {
-  size_t size;          // of this struct: sizeof(ff_save_options)
-  const char* store;    // a directory; an absent or empty one becomes a store
+  size_t size;  // of this struct: sizeof(ff_save_options)
+  // A directory; an absent or empty one becomes a store. In a cluster: ff://HOST:PORT/PATH, or
+  // ff:///PATH of the cluster of FF_META. The environment and ff.toml authenticate, as they do for
+  // `ff checkpoint`.
+  const char* store;
   const char* run;      // null: "default"
   uint64_t step;        // or FF_STEP_NEXT
   const char* file;     // name of the file in the checkpoint; null: "state.safetensors"

@@ -1,11 +1,10 @@
-// ff_load.cc: loads tensors into memory, behind the C interface; and common parts of saves and
-// loads (checkpoint.h).
+// ff_load.cc: loads tensors into memory, behind the C interface.
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "platform/base/clock.h"
@@ -24,35 +23,6 @@ using ff::bindings::failed;
 using ff::bindings::outcome;
 using ff::checkpoint::TensorMemory;
 
-namespace ff::bindings {
-
-Result<void> check_process(std::string_view what, pid_t maker) {
-  if (maker == ::getpid()) return {};
-  return fail(Errc::usage, "process {} made the {}: it does not outlive a fork", maker, what);
-}
-
-Result<std::string> store_path(const char* given) {
-  const std::string_view path = given != nullptr ? given : "";
-  if (path.empty()) return fail(Errc::usage, "the store is null or empty");
-  constexpr std::string_view kScheme = "ff://";
-  if (!path.starts_with(kScheme)) return std::string(path);
-  const size_t end = std::min(path.find('/', kScheme.size()), path.size());
-  const std::string cluster(path.substr(0, end));
-  const std::string in_cluster(path.substr(end));
-  return Error{Errc::usage,
-               fmt::format("{}: a program can use a store in a cluster through a mount only", path),
-               fmt::format("Mount the cluster: 'ff mount --detach {}/ DIR'. Then the store is "
-                           "DIR{}.",
-                           cluster, in_cluster)};
-}
-
-unsigned worker_count(unsigned wanted) {
-  constexpr unsigned kMost = 8;  // more do not make the disk faster
-  return wanted > 0 ? wanted : std::clamp(std::thread::hardware_concurrency(), 1U, kMost);
-}
-
-}  // namespace ff::bindings
-
 struct ff_loading {
   const pid_t process = ::getpid();
   ff::SystemClock clock = {};
@@ -60,7 +30,8 @@ struct ff_loading {
   ff::io::SystemDisk disk = {};
   ff::SeededRng rng{ff::system_seed()};
   ff::Progress progress = {};
-  ff::checkpoint::Context context{disk, clock, rng, stop, progress};
+  std::optional<ff::bindings::OpenStore> store = {};
+  std::optional<ff::checkpoint::Context> context = {};  // of `store`
   std::unique_ptr<TensorMemory> found = {};
 };
 
@@ -85,7 +56,7 @@ Result<void> begin_load(ff_loading& loading, const ff_load_options* given) {
     return ff::fail(Errc::usage,
                     "ff_load_options is null or was compiled with another version of ff.h");
   }
-  FF_TRY(const auto store, ff::bindings::store_path(given->store));
+  FF_TRY(auto path, ff::bindings::store_path(given->store));
   const std::string run = given->run != nullptr ? given->run : "default";
   FF_TRY(ff::checkpoint::check_run_name(run));
   ff::checkpoint::TensorMemoryOptions options{
@@ -99,8 +70,15 @@ Result<void> begin_load(ff_loading& loading, const ff_load_options* given) {
     }
     options.tensors.emplace_back(given->tensors[i]);
   }
-  loading.context.threads = ff::bindings::worker_count(given->threads);
-  FF_TRY(loading.found, TensorMemory::plan(loading.context, store, options));
+  FF_TRY(loading.store, ff::bindings::OpenStore::open(loading.stop, loading.disk, std::move(path)));
+  loading.context.emplace(
+      ff::checkpoint::Context{.disk = loading.store->disk(),
+                              .clock = loading.clock,
+                              .rng = loading.rng,
+                              .stop = loading.stop,
+                              .progress = loading.progress,
+                              .threads = loading.store->worker_count(given->threads)});
+  FF_TRY(loading.found, TensorMemory::plan(*loading.context, loading.store->path(), options));
   return {};
 }
 
@@ -117,14 +95,22 @@ Result<void> read(ff_loading* loading, void* const* places) {
   return loading->found->read(into);
 }
 
+// FF_STEP_NONE: the store or the run does not exist.
 Result<uint64_t> latest(const char* store, const char* run) {
-  ff::io::SystemDisk disk;
-  FF_TRY(const auto path, ff::bindings::store_path(store));
-  FF_TRY(const auto opened, ff::checkpoint::Store::open(disk, path));
+  ff::io::SystemDisk local;
+  ff::SystemClock clock;
+  const ff::StopToken stop(clock);
+  FF_TRY(auto path, ff::bindings::store_path(store));
   const std::string name = run != nullptr ? run : "default";
   FF_TRY(ff::checkpoint::check_run_name(name));
-  FF_TRY(const auto step, ff::checkpoint::latest_step(disk, opened, name));
-  return step.step;
+  FF_TRY(auto access, ff::bindings::OpenStore::open(stop, local, std::move(path)));
+  const auto none_or = [](const ff::Error& error) -> Result<uint64_t> {
+    return error.code == Errc::not_found ? Result<uint64_t>(FF_STEP_NONE) : error;
+  };
+  const auto opened = ff::checkpoint::Store::open(access.disk(), access.path());
+  if (!opened) return none_or(opened.error());
+  const auto step = ff::checkpoint::latest_step(access.disk(), *opened, name);
+  return step ? step->step : none_or(step.error());
 }
 
 }  // namespace
@@ -195,7 +181,7 @@ int ff_load_read(ff_loading* loading, void* const* places) {
 int ff_latest_step(const char* store, const char* run, uint64_t* step) {
   if (step == nullptr) return failed(ff::fail(Errc::usage, "step is null"));
   const auto found = latest(store, run);
-  if (!found && found.error().code != Errc::not_found) return failed(found.error());
-  *step = found ? *found : FF_STEP_NONE;
+  if (!found) return failed(found.error());
+  *step = *found;
   return FF_OK;
 }

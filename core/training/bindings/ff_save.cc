@@ -40,7 +40,7 @@ struct Request {
   std::string store;
   std::string file;
   SaveOptions options;
-  unsigned threads = 1;
+  unsigned threads = 0;                 // 0: the default
   std::optional<std::string> task_dir;  // of the task of this process
 };
 
@@ -99,23 +99,24 @@ Result<Request> request_of(const ff_save_options* given) {
   }
   options.replace = given->replace != 0;
   options.compress = given->compress != 0;
-  request.threads = ff::bindings::worker_count(given->threads);
+  request.threads = given->threads;
   request.task_dir = ff::task::task_dir_from_environment();
   return request;
 }
 
 Result<SaveReport> write(ff_saver& saver, Request& request) {
   ff::Progress progress;
-  ff::checkpoint::Context context{.disk = saver.disk,
+  FF_TRY(auto store, ff::bindings::OpenStore::open(saver.stop, saver.disk, request.store));
+  ff::checkpoint::Context context{.disk = store.disk(),
                                   .clock = saver.clock,
                                   .rng = saver.rng,
                                   .stop = saver.stop,
                                   .progress = progress,
-                                  .threads = request.threads};
+                                  .threads = store.worker_count(request.threads)};
   request.options.identity =
       ff::checkpoint::saver_identity(saver.disk, ff::net::host_name(), FF_VERSION);
   return ff::checkpoint::save(
-      context, request.store,
+      context, store.path(),
       {.paths = {},
        .stream = {},
        .open = {{.name = request.file, .file = saver.state.file(request.file)}}},

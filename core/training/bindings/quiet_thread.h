@@ -11,14 +11,26 @@
 
 namespace ff::bindings {
 
+// Blocks all signals in the calling thread while it lives; threads that start meanwhile inherit it.
+class QuietSignals {
+ public:
+  QuietSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~QuietSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  QuietSignals(const QuietSignals&) = delete;
+  QuietSignals& operator=(const QuietSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 template <class Body>
 std::thread quiet_thread(Body body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+  const QuietSignals quiet;
+  return std::thread(std::move(body));
 }
 
 }  // namespace ff::bindings

@@ -170,12 +170,6 @@ TEST_F(CheckpointTest, OptionsThatCannotBe) {
   EXPECT_TRUE(refused("another version")) << ff_error();
   options_.store = nullptr;
   EXPECT_TRUE(refused("the store is null")) << ff_error();
-  options_.store = "ff://host:1/a";
-  EXPECT_TRUE(refused("'ff mount --detach ff://host:1/ DIR'. Then the store is DIR/a."))
-      << ff_error();
-  options_.store = "ff://host:1,[::1]:2";
-  EXPECT_TRUE(refused("'ff mount --detach ff://host:1,[::1]:2/ DIR'. Then the store is DIR."))
-      << ff_error();
   options_.run = "a/b";
   EXPECT_TRUE(refused("a/b")) << ff_error();
   options_.file = "state.pt";

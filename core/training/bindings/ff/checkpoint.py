@@ -216,8 +216,8 @@ def save_async(state, run="default", step=None, store=None, rank=0, world=1, att
     """Saves `state` as RUN@STEP and returns a Save once it is copied; the write goes on behind.
 
     `state` becomes one safetensors file, state.safetensors; nothing is pickled. `step` None is the
-    run's last plus one, `store` None is FF_STORE: a directory, which a
-    store in a cluster (ff://) has in a mount of the cluster.
+    run's last plus one, `store` None is FF_STORE: a directory, or ff://HOST:PORT/PATH in a cluster,
+    whose key or token the environment or ff.toml gives, as to `ff checkpoint`.
 
     These come back from load() equal and of the same type, and in containers of any depth to 200:
 
