@@ -39,7 +39,7 @@ class Cluster:
             daemon = subprocess.Popen([FF, "schedule", *words, "--listen", "127.0.0.1:0", "--key",
                                        self.key], stdout=out, stderr=out)
         self.daemons.append(daemon)
-        return until(lambda: self.listens(log, daemon))
+        return poll(lambda: self.listens(log, daemon), LIMIT)
 
     @staticmethod
     def listens(log, daemon):
@@ -84,12 +84,13 @@ class Cluster:
                  if "{" in line and line.endswith("}\n")]
         return [json.loads(line) for line in found]
 
+    def until(self, condition):
+        """Waits while ranks of any task print something."""
+        return poll(condition, LIMIT, progress=lambda: sum(
+            os.path.getsize(log) for log in glob.glob(f"{self.folder}/agent/attempts/*/*.log*")))
+
     def losses(self, task, attempt):
         return {line["step"]: line["loss"] for line in self.lines(task, attempt) if "loss" in line}
-
-
-def until(condition):
-    return poll(condition, LIMIT)
 
 
 def training(*words):
@@ -99,7 +100,7 @@ def training(*words):
 
 def undisturbed(cluster):
     task = cluster.submit(30, *training("--steps", str(STEPS), "--run", "whole"))
-    until(lambda: cluster.show(task)["state"] == "succeeded")
+    cluster.until(lambda: cluster.show(task)["state"] == "succeeded")
     losses = cluster.losses(task, 1)
     assert sorted(losses) == list(range(1, STEPS + 1)), losses
     return losses
@@ -109,10 +110,10 @@ def interrupted(cluster, expected):
     """As often as it may be: the most that is lost is one step."""
     task = cluster.submit(10, *training("--steps", str(STEPS), "--run", "listens"))
     for attempt in (1, 2):
-        until(lambda at=attempt: len(cluster.losses(task, at)) >= 5)
+        cluster.until(lambda at=attempt: len(cluster.losses(task, at)) >= 5)
         other = cluster.submit(50, "true")
-        until(lambda task=other: cluster.show(task)["state"] == "succeeded")
-    until(lambda: cluster.show(task)["state"] == "succeeded")
+        cluster.until(lambda task=other: cluster.show(task)["state"] == "succeeded")
+    cluster.until(lambda: cluster.show(task)["state"] == "succeeded")
     shown = cluster.show(task)
     attempts = shown["attempts"]
     assert len(attempts) == 3 and shown["failures"] == 0, attempts
@@ -133,9 +134,9 @@ def deaf(cluster):
     """Nobody asks it: it is ended, and begins at its last save."""
     command = training("--steps", "1000000", "--run", "deaf", "--save-every", str(EVERY))
     task = cluster.submit(10, "env", "-u", "FF_TASK_DIR", *command)
-    until(lambda: len(cluster.losses(task, 1)) >= 2 * EVERY)
+    cluster.until(lambda: len(cluster.losses(task, 1)) >= 2 * EVERY)
     cluster.submit(50, "true")
-    until(lambda: len(cluster.losses(task, 2)) >= 1)
+    cluster.until(lambda: len(cluster.losses(task, 2)) >= 1)
     first = cluster.show(task)["attempts"][0]
     assert first["acked_s"] is None and first["terminated_s"], first
     lost = max(cluster.losses(task, 1)) - min(cluster.losses(task, 2)) + 1
@@ -143,7 +144,7 @@ def deaf(cluster):
     assert lost <= 2 * EVERY, f"{lost} steps are lost"
     print(f"without listening {lost} steps were lost, of {EVERY} between saves")
     cluster("stop", task)
-    until(lambda: cluster.show(task)["state"] == "stopped")
+    cluster.until(lambda: cluster.show(task)["state"] == "stopped")
 
 
 def main():
