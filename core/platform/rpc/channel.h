@@ -57,9 +57,9 @@ class Channel final : public RpcConnection {
   // Accepts new calls: the connection has not failed and the server has not sent a goaway.
   bool usable() const { return usable_ && !connection().failed(); }
   size_t calls() const { return pending_.size(); }
-  // Set if the server neither confirmed a cancelled call nor answered a ping (kCancelConfirmNs): the
-  // steady time of that ping. The server may still access memory of that call, and of the calls that
-  // ended when the connection was closed.
+  // The steady time of a ping that was not answered within kCancelConfirmNs after the server had
+  // not confirmed a cancelled call, if there is one. The server may still access memory of that
+  // call, and of the calls that ended when the connection was closed.
   std::optional<int64_t> unconfirmed_ns() const { return unconfirmed_ns_; }
   // Returns the message of the reply.
   Task<Result<std::string>> call(CallSpec spec, std::string message);
