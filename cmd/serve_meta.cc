@@ -94,7 +94,8 @@ void declare_serve_meta(Command& meta) {
   meta.flag("--accept-data-loss", options.kv.accept_data_loss,
             "Start with an empty SQLite file if the file is corrupt; ff keeps the corrupt file");
   meta.option("--collect-after", duration(options.collect_after_ns),
-              "How long the data of a removed file stays, for programs that still read it")
+              "How long the data of a removed file stays, for programs that still read it; "
+              "while a disk is nearly full, it does not stay")
       .config("serve-meta.collect-after");
   meta.option("--keep-lost", duration(options.keep_lost_ns),
               "How long nodes keep replicas that 'ff admin accept-loss' has set aside")

@@ -20,6 +20,7 @@ namespace {
 // Shared memory for data in flight, which other daemons of this host access; pages are allocated
 // on first use.
 constexpr uint64_t kBlockMemory = 512 * kMiB;
+constexpr const char* kMemoryDir = "/dev/shm";  // lives as long as the machine runs
 
 struct ServeStorageOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4410", .advertise = {}, .http = {}, .net = {}};
@@ -104,7 +105,9 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
                            .direct = options.io == "direct",
                            .copy_rate = options.resync_limit,
                            .scrub_rate = options.scrub_limit,
-                           .arena = arena});
+                           .arena = arena,
+                           .memory_disk = &disk,
+                           .memory_dir = kMemoryDir});
   auto opened = run_task(daemon->loop(), cancel_on_stop(daemon->loop(), session.stop, node.open()));
   if (!opened) {
     run_task(daemon->loop(), node.close());

@@ -94,7 +94,8 @@ Result<void> run_hold(Session& session, Progress& progress, NetClient& client,
 }
 
 Result<void> run_chain(Session& session, const BenchChainOptions& options) {
-  FF_TRY(const auto load, pass_load(options.passes));
+  FF_TRY(auto load, pass_load(options.passes));
+  load.small_writes = load.small_reads / 2;
   if (options.hold_ns && *options.hold_ns <= 0)
     return fail(Errc::usage, "--hold must be longer than 0");
   FF_TRY(const auto managers, parse_meta(options.meta));
@@ -138,8 +139,9 @@ Result<void> run_chain(Session& session, const BenchChainOptions& options) {
 void declare_bench_chain(Command& chain) {
   auto& options = chain.keep<BenchChainOptions>();
   chain.about(
-      "Writes and reads chunks of 1 MiB in the chains of a cluster, then random blocks of 4 KiB. A "
-      "sync of every chain ends the writes, and ff checks each read with CRC32C. The chunks belong "
+      "Writes and reads chunks of 1 MiB in the chains of a cluster, then random blocks of 4 KiB, "
+      "and overwrites such blocks. A sync of every chain ends the writes, and ff checks each read "
+      "with CRC32C. The chunks belong "
       "to a number that no file has, are distributed in turn over the chains of a table, and are "
       "removed at the end. With --raw ff also measures a plain file, in newly allocated space, "
       "with direct I/O. Prints the medians of several rounds; CPU/OP is the CPU time of the whole "

@@ -39,7 +39,8 @@ void report_chunk_rounds(Session& session, const BenchChunkOptions& options,
 }
 
 Result<void> run_chunk(Session& session, const BenchChunkOptions& options) {
-  FF_TRY(const auto passes, pass_load(options.passes));
+  FF_TRY(auto passes, pass_load(options.passes));
+  passes.small_writes = passes.small_reads / 2;
   io::SystemDisk disk;
   SeededRng rng(system_seed());
   Progress progress;
@@ -72,11 +73,11 @@ Result<void> run_chunk(Session& session, const BenchChunkOptions& options) {
 void declare_bench_chunk(Command& chunk) {
   auto& options = chunk.keep<BenchChunkOptions>();
   chunk.about(
-      "Writes and reads chunks of 1 MiB in a store under DIR, then random blocks of 4 KiB. Does "
-      "the same with a plain file: the same loop, depth and direct I/O, in newly allocated space, "
-      "with a sync at the end. Prints the medians of several rounds; CPU/OP is the CPU time of the "
-      "whole machine per operation. Then it opens a disk that "
-      "holds many chunks. ff removes the files it creates under DIR.");
+      "Writes and reads chunks of 1 MiB in a store under DIR, then random blocks of 4 KiB, and "
+      "overwrites such blocks. Does the same with a plain file: the same loop, depth and direct "
+      "I/O, in newly allocated space, with a sync at the end of writes. Prints the medians of "
+      "several rounds; CPU/OP is the CPU time of the whole machine per operation. Then it opens a "
+      "disk that holds many chunks. ff removes the files it creates under DIR.");
   chunk.argument("DIR", dir(options.dir), "Directory on the disk").optional();
   declare_passes(chunk, options.passes);
   chunk.option("--chunks", number(options.chunks),

@@ -21,7 +21,7 @@ void declare_passes(Command& command, PassOptions& options) {
   command.option("--size", size(options.size), "Bytes to write, in chunks of 1MiB")
       .section(kCommonOptions);
   command.option("--depth", number(options.depth), "Chunks in flight").section(kCommonOptions);
-  command.option("--small-depth", number(options.small_depth), "Small reads in flight")
+  command.option("--small-depth", number(options.small_depth), "Small reads or writes in flight")
       .section(kCommonOptions);
   command.option("--rounds", number(options.rounds), "Number of rounds").section(kCommonOptions);
 }
@@ -113,6 +113,7 @@ Json report_rounds(Table& table, const PassOptions& options, const std::vector<R
       {"read", bench::kChunkBytes, options.depth, &bench::Throughput::read},
       {"random read", bench::kSmallBytes, options.small_depth, &bench::Throughput::small_read},
       {"batched read", bench::kSmallBytes, options.small_depth, &bench::Throughput::batched_read},
+      {"random write", bench::kSmallBytes, options.small_depth, &bench::Throughput::small_write},
   };
   std::string key = own;
   std::ranges::transform(key, key.begin(), [](unsigned char c) { return std::tolower(c); });

@@ -54,14 +54,25 @@ Task<void> ChainBenchTarget::close() {
   co_await routing_.close();
 }
 
-Task<Result<void>> ChainBenchTarget::write(uint64_t index, ByteView from) {
-  chunk::Update update{.id = {inode_, index},
-                       .type = chunk::UpdateType::replace,
-                       .data = from,
-                       .chunk_size = kChunkBytes};
+Task<Result<void>> ChainBenchTarget::update(uint64_t index, chunk::Update update) {
   FF_CO_TRY(const auto updated, co_await client_.update(chain_of(index), update));
   verifiers_[chain_of(index)] = updated.verifier;
   co_return Result<void>();
+}
+
+Task<Result<void>> ChainBenchTarget::write(uint64_t index, ByteView from) {
+  return update(index, {.id = {inode_, index},
+                        .type = chunk::UpdateType::replace,
+                        .data = from,
+                        .chunk_size = kChunkBytes});
+}
+
+Task<Result<void>> ChainBenchTarget::overwrite(uint64_t index, uint64_t offset, ByteView from) {
+  return update(index, {.id = {inode_, index},
+                        .type = chunk::UpdateType::write,
+                        .offset = offset,
+                        .data = from,
+                        .chunk_size = kChunkBytes});
 }
 
 Task<Result<void>> ChainBenchTarget::read(uint64_t index, uint64_t offset, ByteSpan into) {

@@ -31,6 +31,7 @@ class ChainBenchTarget final : public BenchTarget {
 
   Task<Result<void>> write(uint64_t index, ByteView from) override;
   Task<Result<void>> read(uint64_t index, uint64_t offset, ByteSpan into) override;
+  Task<Result<void>> overwrite(uint64_t index, uint64_t offset, ByteView from) override;
   // Fails if a chain has lost updates since they were written.
   Task<Result<void>> sync() override;
   // Removes the first `count` chunks.
@@ -38,6 +39,7 @@ class ChainBenchTarget final : public BenchTarget {
 
  private:
   cluster::ChainId chain_of(uint64_t index) const { return chains_[index % chains_.size()]; }
+  Task<Result<void>> update(uint64_t index, chunk::Update update);
 
   rpc::ClientContext& context_;
   const uint64_t inode_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "platform/base/clock.h"
 #include "platform/base/gate.h"
 #include "platform/base/system_loop.h"
+#include "platform/base/wait.h"
 #include "platform/io/async.h"
 #include "platform/io/buffers.h"
 #include "platform/io/files.h"
@@ -27,19 +29,16 @@ chunk::ChunkId id_of(uint64_t index) {
 
 class StoreSubject final : public BenchTarget {
  public:
-  explicit StoreSubject(chunk::ChunkStore& store) : store_(store) {}
+  StoreSubject(chunk::ChunkStore& store, Loop& loop) : store_(store), loop_(loop) {}
 
   Task<Result<void>> write(uint64_t index, ByteView from) override {
-    const chunk::Update update{
-        .target = kTarget,
-        .id = id_of(index),
-        .version = 1,
-        .request_id = {.client = 1, .channel = index % 64, .sequence = index},
-        .data = from,
-        .chunk_size = kChunkBytes};
-    FF_CO_TRY(co_await store_.write(update));
-    FF_CO_TRY(co_await store_.commit(kTarget, update.id, 1, 1));
-    co_return Result<void>();
+    return update(index, 0, from);
+  }
+  // One at a time in each chunk, as chains do.
+  Task<Result<void>> overwrite(uint64_t index, uint64_t offset, ByteView from) override {
+    FF_CO_TRY(const auto hold,
+              co_await locks_.try_emplace(index, loop_, 1).first->second.acquire(1));
+    co_return co_await update(index, offset, from);
   }
   Task<Result<void>> read(uint64_t index, uint64_t offset, ByteSpan into) override {
     const chunk::ReadRequest request{.target = kTarget, .id = id_of(index), .offset = offset};
@@ -49,7 +48,27 @@ class StoreSubject final : public BenchTarget {
   Task<Result<void>> sync() override { return store_.sync(); }
 
  private:
+  Task<Result<void>> update(uint64_t index, uint64_t offset, ByteView from) {
+    const chunk::ChunkId id = id_of(index);
+    FF_CO_TRY(const chunk::ChunkState state, store_.state(kTarget, id));
+    const uint64_t version = state.committed.version + 1;
+    const chunk::Update update{
+        .target = kTarget,
+        .id = id,
+        .version = version,
+        .request_id = {.client = 1, .channel = index % 64, .sequence = ++sequence_},
+        .offset = offset,
+        .data = from,
+        .chunk_size = kChunkBytes};
+    FF_CO_TRY(co_await store_.write(update));
+    FF_CO_TRY(co_await store_.commit(kTarget, id, version, 1));
+    co_return Result<void>();
+  }
+
   chunk::ChunkStore& store_;
+  Loop& loop_;
+  uint64_t sequence_ = 0;
+  std::map<uint64_t, Semaphore> locks_;  // of chunks
 };
 
 chunk::ChunkStoreOptions store_options(io::Disk& disk, Loop& loop, Rng& rng,
@@ -79,7 +98,7 @@ Result<ChunkBenchResult> run_chunk_load(io::Disk& disk, const StopToken& stop, P
   auto options = store_options(disk, loop, rng, io::join(load.dir, "store"));
   options.queue_depth = std::max(load.passes.depth, load.passes.small_depth);
   FF_TRY(auto store, make_store(options));
-  StoreSubject subject(*store);
+  StoreSubject subject(*store, loop);
   const MeasuredTarget of_raw{*raw, figures.raw};
   const MeasuredTarget of_store{subject, figures.store};
   FF_TRY(load.store_first ? run_passes(on, of_store, &of_raw) : run_passes(on, of_raw, &of_store));
@@ -108,6 +127,7 @@ Result<void> fill_metadata(const chunk::ChunkStoreOptions& options, const StopTo
     if (rows.size() < kRowsAtOnce && i + 1 < chunks) continue;
     FF_TRY(stop.check());
     FF_TRY(metadata.apply(rows));
+    metadata.checkpoint_if_needed();
     rows.clear();
   }
   return metadata.flush();

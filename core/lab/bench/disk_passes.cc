@@ -14,7 +14,7 @@
 namespace ff::bench {
 namespace {
 
-enum class Kind : uint8_t { write, read, small_read, batched_read };
+enum class Kind : uint8_t { write, read, small_read, batched_read, small_write };
 
 // One pass over a target: `count` operations, with one worker per operation in flight.
 struct Pass {
@@ -51,6 +51,9 @@ Task<void> run_pass_slot(Pass& pass, ByteSpan memory) {
       done = co_await pass.subject.read(index, 0, memory);
     } else if (pass.kind == Kind::batched_read) {
       done = co_await read_some(pass, memory);
+    } else if (pass.kind == Kind::small_write) {
+      const BenchTarget::Small at = some_place(pass, memory);
+      done = co_await pass.subject.overwrite(at.index, at.offset, at.into);
     } else {
       const BenchTarget::Small at = some_place(pass, memory);
       done = co_await pass.subject.read(at.index, at.offset, at.into);
@@ -66,20 +69,23 @@ Task<void> work_all(Pass& pass, uint64_t size, unsigned depth) {
     gate.spawn(run_pass_slot(pass, pass.on.memory.subspan(i * size, size)));
   }
   co_await gate.wait_empty();
-  if (pass.kind != Kind::write || pass.error) co_return;
+  const bool writes = pass.kind == Kind::write || pass.kind == Kind::small_write;
+  if (!writes || pass.error) co_return;
   if (auto synced = co_await pass.subject.sync(); !synced) pass.error = std::move(synced).error();
 }
 
 Result<PassResult> run_pass(const PassContext& on, BenchTarget& subject, Kind kind) {
   const bool batched = kind == Kind::batched_read;
-  const bool small = kind == Kind::small_read;
+  const bool overwrites = kind == Kind::small_write;
+  const bool small = overwrites || kind == Kind::small_read;
   const uint64_t size = batched ? on.load.batch * kSmallBytes : small ? kSmallBytes : kChunkBytes;
   Pass pass{.on = on,
             .subject = subject,
             .kind = kind,
-            .count = batched ? on.load.small_reads / on.load.batch
-                     : small ? on.load.small_reads
-                             : on.load.bytes / kChunkBytes};
+            .count = batched      ? on.load.small_reads / on.load.batch
+                     : overwrites ? on.load.small_writes
+                     : small      ? on.load.small_reads
+                                  : on.load.bytes / kChunkBytes};
   const io::CpuMeter cpu;
   const int64_t began = on.loop.now_ns();
   // As many small reads in flight together as one by one.
@@ -103,8 +109,13 @@ Task<Result<void>> BenchTarget::read_batch(std::vector<Small> reads) {
   co_return Result<void>();
 }
 
+Task<Result<void>> BenchTarget::overwrite(uint64_t, uint64_t, ByteView) {
+  co_return fail(Errc::unsupported, "this benchmark does not overwrite");
+}
+
 uint64_t bytes_moved(const PassLoad& load) {
-  return 2 * load.bytes + (load.batch > 0 ? 2 : 1) * load.small_reads * kSmallBytes;
+  const uint64_t reads = (load.batch > 0 ? 2 : 1) * load.small_reads;
+  return 2 * load.bytes + (reads + load.small_writes) * kSmallBytes;
 }
 
 uint64_t memory_required(const PassLoad& load) {
@@ -138,10 +149,12 @@ Result<void> run_passes(const PassContext& context, MeasuredTarget first,
   const Part parts[] = {{Kind::write, &Throughput::write},
                         {Kind::read, &Throughput::read},
                         {Kind::small_read, &Throughput::small_read},
-                        {Kind::batched_read, &Throughput::batched_read}};
+                        {Kind::batched_read, &Throughput::batched_read},
+                        {Kind::small_write, &Throughput::small_write}};
   std::memset(context.memory.data(), 0x5a, context.memory.size());
   for (const Part& part : parts) {
     if (part.kind == Kind::batched_read && context.load.batch == 0) continue;
+    if (part.kind == Kind::small_write && context.load.small_writes == 0) continue;
     FF_TRY(first.speed.*part.speed, run_pass(context, first.subject, part.kind));
     if (second == nullptr) continue;
     FF_TRY(second->speed.*part.speed, run_pass(context, second->subject, part.kind));

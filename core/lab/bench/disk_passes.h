@@ -1,6 +1,6 @@
 // The same load for any chunk storage and for a plain file as baseline: write all chunks and sync,
-// read all, read 4 KiB at random offsets. Both run in the same loop with the same depth and memory;
-// each pass of one is followed by the same pass of the other.
+// read all, read 4 KiB at random offsets, overwrite 4 KiB at random offsets. Both run in the same
+// loop with the same depth and memory; each pass of one is followed by the same pass of the other.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,10 @@ constexpr uint64_t kSmallBytes = 4 * kKiB;
 struct PassLoad {
   uint64_t bytes = 0;         // whole chunks
   unsigned depth = 8;         // chunks in flight
-  unsigned small_depth = 64;  // small reads in flight
+  unsigned small_depth = 64;  // small reads or writes in flight
   uint64_t small_reads = 0;
-  unsigned batch = 0;  // small reads per batch, in an additional pass; 0: no such pass
+  uint64_t small_writes = 0;  // 0: no such pass
+  unsigned batch = 0;         // small reads per batch, in an additional pass; 0: no such pass
 };
 // Bytes that all passes of one target transfer, for progress.
 uint64_t bytes_moved(const PassLoad& load);
@@ -37,13 +38,14 @@ uint64_t memory_required(const PassLoad& load);
 
 struct PassResult {
   double speed = 0;        // bytes per second; 0: not measured
-  double cpu_seconds = 0;  // of the whole machine, per chunk or per small read (io/cpu_use.h)
+  double cpu_seconds = 0;  // of the whole machine, per chunk or small operation (io/cpu_use.h)
 };
 struct Throughput {
   PassResult write;  // the final sync included
   PassResult read;   // whole chunks
   PassResult small_read;
   PassResult batched_read;
+  PassResult small_write;  // the final sync included
 };
 
 // The storage that is measured.
@@ -52,6 +54,8 @@ class BenchTarget {
   virtual ~BenchTarget() = default;
   virtual Task<Result<void>> write(uint64_t index, ByteView from) = 0;
   virtual Task<Result<void>> read(uint64_t index, uint64_t offset, ByteSpan into) = 0;
+  // Overwrites a part of a chunk. Only for loads with small_writes.
+  virtual Task<Result<void>> overwrite(uint64_t index, uint64_t offset, ByteView from);
   virtual Task<Result<void>> sync() = 0;
   struct Small {
     uint64_t index = 0;
@@ -75,6 +79,9 @@ class RawFile final : public BenchTarget {
   Task<Result<void>> read(uint64_t index, uint64_t offset, ByteSpan into) override {
     FF_CO_TRY(co_await queue_.read(*file_, into, index * kChunkBytes + offset));
     co_return Result<void>();
+  }
+  Task<Result<void>> overwrite(uint64_t index, uint64_t offset, ByteView from) override {
+    return queue_.write(*file_, from, index * kChunkBytes + offset);
   }
   Task<Result<void>> sync() override { return queue_.sync(*file_); }
   Task<Result<void>> read_batch(std::vector<Small> reads) override;

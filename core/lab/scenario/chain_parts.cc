@@ -8,12 +8,14 @@
 
 #include "platform/base/check.h"
 #include "platform/base/clock.h"
+#include "platform/io/files.h"
 
 namespace ff::scenario::chain_parts {
 
 namespace {
 
 constexpr const char* kDir = "/disk";
+constexpr const char* kMemoryDir = "/shm";
 
 }  // namespace
 
@@ -43,7 +45,8 @@ StorageProcess::StorageProcess(ClusterSimulation& simulation, cluster::NodeId id
     : simulation_(simulation),
       id_(id),
       name_(fmt::format("node{}", id)),
-      disk_(seed, simulation.world.clock()) {
+      disk_(seed, simulation.world.clock()),
+      memory_(seed, simulation.world.clock()) {
   start();
 }
 
@@ -51,6 +54,7 @@ StorageProcess::~StorageProcess() = default;
 
 void StorageProcess::start() {
   if (std::exchange(machine_off_, false)) simulation_.net.start_machine(name_);
+  FF_CHECK(io::make_dirs(memory_, kMemoryDir).ok());
   // Half of the processes use direct writes only, the others buffered writes too.
   const uint64_t paged = simulation_.rng.below(2) == 0 ? 0 : chunk::kBufferedWriteMax;
   live_ = std::make_unique<Live>(simulation_, name_, disk_,
@@ -59,7 +63,9 @@ void StorageProcess::start() {
                                                        .name = name_,
                                                        .boot_id = boot_,
                                                        .buffered_write_max = paged,
-                                                       .commit_on = chunk::CommitOn::loop});
+                                                       .commit_on = chunk::CommitOn::loop,
+                                                       .memory_disk = &memory_,
+                                                       .memory_dir = kMemoryDir});
   live_->gate.spawn(work(*live_));
 }
 
@@ -70,19 +76,35 @@ void StorageProcess::stop() {
   paused_ = false;
 }
 
+// Before the objects of the process are destroyed: their destructors may write.
+void StorageProcess::crash_disks() {
+  disk_.crash();
+  memory_.crash();
+}
+
 void StorageProcess::kill() {
   simulation_.net.stop_process(name_);
-  disk_.crash();
+  crash_disks();
   stop();
   disk_.kill();
+  memory_.kill();
+}
+
+void StorageProcess::device_loss() {
+  simulation_.net.stop_process(name_);
+  crash_disks();
+  stop();
+  disk_.power_loss();
+  memory_.kill();
 }
 
 void StorageProcess::power_loss() {
   simulation_.net.stop_machine(name_);
   machine_off_ = true;
-  disk_.crash();
+  crash_disks();
   stop();
   disk_.power_loss();
+  memory_.power_loss();
   boot_ += "+";
 }
 
@@ -148,7 +170,7 @@ void StorageProcess::begin_scrub() {
 
 Task<void> StorageProcess::scrub(Live& live) {
   uint64_t bad = 0;
-  chunk::ChunkStore* const at = store();
+  const auto at = store() == nullptr ? nullptr : live.node.disks().front().store;
   if (at == nullptr) co_return;
   for (const chunk::TargetInfo& target : at->targets()) {
     auto scrubbing = at->scrub(target.id, {}, SIZE_MAX - 1);

@@ -38,6 +38,8 @@ class StorageProcess {
   void start();
   void kill();
   void power_loss();
+  // The process dies, and its disk loses what is not flushed; the machine goes on.
+  void device_loss();
   void pause(bool paused);
   bool paused() const { return paused_; }
   sim::SimDisk& disk() { return disk_; }
@@ -60,11 +62,13 @@ class StorageProcess {
   bool counted_on(const cluster::Routing& routing) const;
   void note_routing();
   void stop();
+  void crash_disks();
 
   ClusterSimulation& simulation_;
   const cluster::NodeId id_;
   const std::string name_;
   sim::SimDisk disk_;
+  sim::SimDisk memory_;  // files that live as long as the machine runs
   std::string boot_ = "boot";
   bool machine_off_ = false;
   bool paused_ = false;

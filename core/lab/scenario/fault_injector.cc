@@ -114,7 +114,7 @@ void FaultInjector::restart(StorageProcess& node) {
 }
 
 void FaultInjector::inject_node_fault(StorageProcess& node) {
-  switch (simulation_.rng.below(7)) {
+  switch (simulation_.rng.below(8)) {
     case 0:
     case 1:
       node.pause(true);
@@ -131,10 +131,17 @@ void FaultInjector::inject_node_fault(StorageProcess& node) {
     case 4:  // write faults; not while the disk is being opened, which would fail
       if (node.store() == nullptr) break;
       node.disk().set_fault(sim::SimOp::write, 0.05, EIO);
-      end_after(random_duration_ns(), [&node] {
+      end_after(random_duration_ns(), [this, &node] {
+        // Without a restart the node opens the disk again.
+        node.disk().set_fault(sim::SimOp::write, 0, 0);
+        if (simulation_.rng.below(2) == 0) return;
         if (node.running()) node.kill();
         start(node);
       });
+      break;
+    case 6:  // the disk is removed and mounted again
+      if (node.running()) node.device_loss();
+      start(node);
       break;
     case 5:
       node.disk().set_slow(random_duration_ns() / 8);

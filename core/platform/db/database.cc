@@ -10,6 +10,7 @@
 #include <sqlite3.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <cerrno>
 #include <optional>
@@ -265,9 +266,17 @@ void Database::disable_auto_checkpoint() {
 
 int Database::wal_pages() const { return connection_->wal_pages; }
 
+LogPosition Database::log_position() const {
+  FF_CHECK(connection_->vfs);
+  return {.salt = connection_->vfs->log_salt(),
+          .pages = static_cast<uint32_t>(connection_->wal_pages)};
+}
+
 Result<void> Database::checkpoint() {
+  int pages = 0;
   const int status = sqlite3_wal_checkpoint_v2(connection_->handle, nullptr,
-                                               SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+                                               SQLITE_CHECKPOINT_PASSIVE, &pages, nullptr);
+  if (status == SQLITE_OK) connection_->wal_pages = std::max(pages, 0);
   return status == SQLITE_OK ? Result<void>() : connection_->error(status);
 }
 

@@ -60,6 +60,15 @@ struct DatabaseOptions {
 
 class Transaction;
 
+// The end of the WAL, to compare two states of a file. SQLite begins the WAL anew, with the next
+// generation, after a checkpoint of all of it.
+struct LogPosition {
+  uint64_t salt = 0;   // of its header; 0: there is no WAL
+  uint32_t pages = 0;  // of committed transactions
+  uint32_t generation() const { return static_cast<uint32_t>(salt >> 32); }
+  bool operator==(const LogPosition&) const = default;
+};
+
 class Database {
  public:
   // Opens or creates the file `path` in an existing directory. `migrations[i]` is the SQL that
@@ -89,8 +98,11 @@ class Database {
 
   // After this call only checkpoint() checkpoints the WAL; commits no longer do.
   void disable_auto_checkpoint();
-  // The size of the WAL in pages after the last commit; only after disable_auto_checkpoint().
+  // The size of the WAL in pages after the last commit or checkpoint(); only after
+  // disable_auto_checkpoint().
   int wal_pages() const;
+  // Only on a Disk, and after disable_auto_checkpoint(). checkpoint() determines it after open().
+  LogPosition log_position() const;
   // Checkpoints the WAL pages that no reader needs (SQLITE_CHECKPOINT_PASSIVE).
   Result<void> checkpoint();
 

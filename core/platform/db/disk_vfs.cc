@@ -32,6 +32,9 @@ constexpr size_t kFrameHeader = 24;
 // Offset in the header of the database size after commit; nonzero only in a commit frame.
 constexpr size_t kCommitsAt = 4;
 constexpr size_t kFramesMax = 256 * kKiB;
+// The WAL begins with a header of this size, with a big-endian salt of two u32 in it.
+constexpr size_t kLogHeader = 32;
+constexpr size_t kLogSaltAt = 16;
 
 }  // namespace
 
@@ -59,7 +62,12 @@ struct DiskVfs::Calls {
       frames.clear();
       return done;
     }
+    void note_salt(ByteView header, uint64_t offset) const {
+      if (!is_log || offset != 0 || header.size() != kLogHeader) return;
+      vfs.log_salt_ = __builtin_bswap64(load_le<uint64_t>(header.data() + kLogSaltAt));
+    }
     Result<void> write(ByteView from, uint64_t offset) {
+      note_salt(from, offset);
       const bool follows = offset == std::exchange(end, offset + from.size());
       const bool header = !in_frame && from.size() == kFrameHeader;
       if (!is_log || !follows || !(header || in_frame)) {
@@ -96,7 +104,10 @@ struct DiskVfs::Calls {
     if (!put) return open.vfs.failed(std::move(put).error(), SQLITE_IOERR_READ);
     auto got = open.file->read_at(span, static_cast<uint64_t>(offset));
     if (!got) return open.vfs.failed(std::move(got).error(), SQLITE_IOERR_READ);
-    if (*got == span.size()) return SQLITE_OK;
+    if (*got == span.size()) {
+      open.note_salt(span, static_cast<uint64_t>(offset));
+      return SQLITE_OK;
+    }
     // SQLite requires the rest to be zero-filled.
     std::ranges::fill(span.subspan(*got), std::byte{0});
     return SQLITE_IOERR_SHORT_READ;

@@ -16,6 +16,7 @@
 
 #include <sqlite3.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -40,6 +41,8 @@ class DiskVfs {
   const char* name() const { return name_.c_str(); }
   // The last error of the Disk, which SQLite's status codes cannot carry. Clears it.
   std::optional<Error> take_error();
+  // The salt in the header of the WAL; 0 before SQLite has read or written one.
+  uint64_t log_salt() const { return log_salt_; }
 
  private:
   struct Calls;  // the functions SQLite calls
@@ -50,6 +53,7 @@ class DiskVfs {
   io::Disk& disk_;
   Clock& clock_;
   Rng& rng_;
+  uint64_t log_salt_ = 0;
   std::optional<Error> error_;        // the last error
   std::optional<Error> sync_failed_;  // the first error of a sync
   std::string name_;

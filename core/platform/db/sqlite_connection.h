@@ -40,7 +40,7 @@ struct SqliteConnection : SqliteFile {
   sqlite3_file& log() const { return pointer(SQLITE_FCNTL_JOURNAL_POINTER); }
 
   std::optional<Statement> begin, read, commit;  // of transactions
-  int wal_pages = 0;  // after the last commit; updated after disable_auto_checkpoint()
+  int wal_pages = 0;  // after the last commit or checkpoint, if disable_auto_checkpoint()
 
  private:
   sqlite3_file& pointer(int which) const;

@@ -149,18 +149,24 @@ Result<std::string> Channel::count_result(const CallSpec& spec, Result<std::stri
 }
 
 // Sends a cancel. With a one-sided transport it then waits until the server confirms that it no
-// longer uses the caller's memory, or until the connection is closed.
+// longer uses the caller's memory, or until the connection is closed. A server that answers pings
+// but does not confirm has a device that still writes to that memory: nothing stops a read of a
+// disk that hangs.
 Task<void> Channel::cancel_call(Pending& pending, bool has_memory) {
   connection().send({.kind = net::FrameKind::cancel, .call = pending.number()});
   if (!has_memory || !connection().one_sided()) co_return;
-  const int64_t told_ns = loop().now_ns();
-  auto answer = wait_for(pending.done);
-  const auto confirmed = co_await with_deadline(loop(), loop().now_ns() + kCancelConfirmNs,
-                                                "no answer to a cancel", std::move(answer));
-  if (!confirmed) {
-    unconfirmed_ns_ = told_ns;
+  for (;;) {
+    const int64_t asked_ns = loop().now_ns();
+    connection().send({.kind = net::FrameKind::ping});
+    auto answer = wait_for(pending.done);
+    const auto confirmed = co_await with_deadline(loop(), asked_ns + kCancelConfirmNs,
+                                                  "no answer to a cancel", std::move(answer));
+    if (confirmed) co_return;
+    if (last_receive_ns() > asked_ns) continue;
+    unconfirmed_ns_ = asked_ns;
     connection().close(
         fail(Errc::unreachable, "{}: did not confirm that a call was cancelled", peer().text()));
+    co_return;
   }
 }
 

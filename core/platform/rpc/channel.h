@@ -21,9 +21,9 @@
 
 namespace ff::rpc {
 
-// With one-sided transports a cancelled call waits this long until the server confirms that it no
-// longer accesses the caller's memory. Then the channel closes the connection, which ends all
-// access unless the server process is stopped.
+// With one-sided transports a cancelled call waits until the server confirms that it has ended all
+// access to the caller's memory, as long as the server answers pings within this time. Otherwise
+// the channel closes the connection, which ends all access unless the server process is stopped.
 constexpr int64_t kCancelConfirmNs = 2 * kSecond;
 
 struct CallSpec {
@@ -57,9 +57,9 @@ class Channel final : public RpcConnection {
   // Accepts new calls: the connection has not failed and the server has not sent a goaway.
   bool usable() const { return usable_ && !connection().failed(); }
   size_t calls() const { return pending_.size(); }
-  // Set if the server did not confirm a cancelled call within kCancelConfirmNs: the steady time of
-  // the cancel. The server may still access memory of that call, and of the calls that ended when
-  // the connection was closed.
+  // The steady time of a ping that was not answered within kCancelConfirmNs after the server had
+  // not confirmed a cancelled call, if there is one. The server may still access memory of that
+  // call, and of the calls that ended when the connection was closed.
   std::optional<int64_t> unconfirmed_ns() const { return unconfirmed_ns_; }
   // Returns the message of the reply.
   Task<Result<std::string>> call(CallSpec spec, std::string message);

@@ -207,9 +207,13 @@ io::DataRange SimContent::next_data(uint64_t offset) const {
 }
 
 void SimContent::sync() {
-  for (const auto& [index, versions] : unsynced_) put(durable_, index, versions.back().page);
+  std::erase_if(unsynced_, [this](const auto& change) {
+    const Version& newest = change.second.back();
+    if (newest.order <= dropped_order_) return false;
+    put(durable_, change.first, newest.page);
+    return true;
+  });
   durable_size_ = size_;
-  unsynced_.clear();
   unsynced_sizes_.clear();
 }
 

@@ -51,8 +51,11 @@ class SimContent {
   uint64_t allocated_pages(const PageSet& reserved) const;
   io::DataRange next_data(uint64_t offset) const;
 
-  // Makes the current content durable.
+  // Makes the current content durable, except pages that a failed sync has dropped.
   void sync();
+  // A sync has failed: pages with unsynced changes count as clean, and later syncs skip them until
+  // they are written again.
+  void fail_sync() { dropped_order_ = order_; }
   // Replaces the current content by what survives; that is durable afterwards.
   void power_loss(Rng& rng, Survival survival);
   // Flips one bit on the device and in the cache. `bit` must be inside the file.
@@ -86,7 +89,8 @@ class SimContent {
   Pages durable_;
   uint64_t size_ = 0;
   uint64_t durable_size_ = 0;
-  uint64_t order_ = 0;  // sequence number of the last change
+  uint64_t order_ = 0;          // sequence number of the last change
+  uint64_t dropped_order_ = 0;  // of the last change before a failed sync
   std::map<uint64_t, std::vector<Version>> unsynced_;
   std::vector<SizeChange> unsynced_sizes_;
 };

@@ -120,7 +120,6 @@ void SimDisk::power_loss() {
     if (!seen.insert(node.get()).second) continue;  // a second name of the same file
     node->content.power_loss(rng_, survival);
     node->reserved = {};
-    node->sync_broken = false;
     node->entries = node->durable_entries;
     for (const auto& [name, child] : node->entries) todo.push_back(child);
   }

@@ -10,8 +10,8 @@
 // - crash_at(): the machine stops at the given operation; all operations fail (is_crash()) until
 //   power_loss() or kill(). Queued writes may have happened or not.
 // - fail_at(), set_fault(): operations fail with an errno. A failed write may have written a
-//   prefix. As on Linux, after a failed sync a later sync may succeed although the unsynced data is
-//   lost: write the data again to another file.
+//   prefix. As on Linux, after a failed sync later ones succeed although the data that was unsynced
+//   then is not durable, also for other processes: write it again.
 // - set_capacity(): Errc::disk_full; a failed write has written what fit.
 // - A queue completes operations in any order; a queued sync covers only completed writes. On a
 //   loop each operation takes a random virtual time, sometimes a hundred times the usual one, even

@@ -99,10 +99,10 @@ Result<void> SimFile::write_at(ByteView from, uint64_t offset) {
 Result<void> SimFile::sync() {
   auto admitted = inject_fault(SimOp::sync, true, true, 0);
   if (!admitted) {
-    if (alive()) node_->sync_broken = true;
+    if (alive()) node_->content.fail_sync();
     return admitted;
   }
-  if (!node_->sync_broken) node_->content.sync();
+  node_->content.sync();
   return {};
 }
 

@@ -29,7 +29,6 @@ struct SimInode {
   SimContent content;
   PageSet reserved;              // preallocated pages
   uint64_t blocks = 0;           // allocated pages: reserved or stored
-  bool sync_broken = false;      // a sync failed: later syncs guarantee nothing
   const void* locked = nullptr;  // the handle that holds the lock
 
   // Directories: current and durable entries.

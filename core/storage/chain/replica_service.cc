@@ -23,6 +23,7 @@ constexpr uint64_t kClientMemory = kMemory / 4 * 3;
 constexpr uint64_t kMountMemory = kMemory / 4;
 constexpr uint64_t kUserMemory = kMemory / 8;
 constexpr int kItemsMax = 1024;  // per read call
+constexpr int64_t kRpcPollNs = 5 * kMillisecond;
 
 Result<void> check_size(uint64_t bytes) {
   if (bytes <= chunk::kChunkMax) return {};
@@ -58,6 +59,8 @@ wire::ReadDone done_of(const chunk::ReadResult& read) {
   done.set_crc(read.checksum);
   return done;
 }
+
+Task<void> pause(Loop& loop) { (void)co_await sleep_for(loop, kRpcPollNs); }
 
 // Storage nodes call one another; operators may repair by hand.
 constexpr auth::Roles kNodes = {auth::Role::storage, auth::Role::admin};
@@ -102,6 +105,10 @@ Task<void> ReplicaService::remove(cluster::TargetId id) {
   const ReplicaRef replica = std::move(found->second);
   replicas_.erase(found);
   co_await replica->close();
+  // RPCs in progress end soon, since the replica no longer serves.
+  while (replica.use_count() > 1) {
+    co_await pause(context_.loop).shielded();
+  }
 }
 
 Replica* ReplicaService::find(cluster::TargetId id) {

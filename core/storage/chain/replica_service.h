@@ -20,7 +20,8 @@ class ReplicaService {
 
   // Adds a target of `store`, which must outlive this service.
   void add(chunk::ChunkStore& store, cluster::TargetId id, cluster::ChainId chain);
-  // Cancels its operations and removes it.
+  // Cancels its operations, removes it, and waits for the RPCs that use it. Set it unusable
+  // (cluster::Member) first if its disk has failed.
   Task<void> remove(cluster::TargetId id);
   // Null: no such target.
   Replica* find(cluster::TargetId id);

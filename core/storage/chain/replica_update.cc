@@ -347,6 +347,7 @@ Task<Result<void>> Replica::store_update(InflightUpdate& inflight,
   if (!inflight.checked) co_return error;
   FF_CO_TRY(const bool sound,
             co_await own_is_sound(inflight.update.id, chunk::VersionKind::committed));
+  if (!sound) report_damaged(inflight.update.id);
   if (sound) {
     log_error(
         "two replicas differ although both match their checksums",

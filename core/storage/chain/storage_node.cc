@@ -17,8 +17,6 @@ namespace {
 
 constexpr int64_t kPollNs = 100 * kMillisecond;
 constexpr int64_t kMeasureIntervalNs = 2 * kSecond;
-constexpr int64_t kFullRetryNs =
-    15 * kSecond;  // retry interval after disk_full during a copy; each failed copy costs I/O
 constexpr int64_t kSaveIntervalNs = kSecond;  // minimum interval
 constexpr int64_t kPruneIntervalNs = 10 * kSecond;
 constexpr size_t kScrubChunks = 4;  // chunks per step
@@ -125,6 +123,7 @@ Task<void> StorageNode::run() {
     co_await create_targets();
     co_await remove_replaced_targets();
     retry_failed_targets();
+    reopen_failed_disks();
     forget_replaced_disks();
     report_disks();
     runtime_->replicas.on_routing_change();
@@ -195,12 +194,13 @@ Task<void> StorageNode::prune() {
     for (const auto& [steady, wall] : readings)
       now_ns = std::min(now_ns, wall + chunk::kRetentionNs);
     for (const DiskState& disk : disks_) {
-      if (disk.store == nullptr || !disk.store->health()) continue;
+      const auto store = disk.store;
+      if (store == nullptr || !store->health()) continue;
       for (bool more = true; more;) {
-        const auto pruned = co_await disk.store->prune_results(now_ns);
+        const auto pruned = co_await store->prune_results(now_ns);
         more = pruned && *pruned;
       }
-      for (const chunk::TargetInfo& target : disk.store->targets()) {
+      for (const chunk::TargetInfo& target : store->targets()) {
         if (Replica* const at = replica(target.id)) at->start_prune(now_ns);
       }
     }
@@ -212,9 +212,11 @@ Task<void> StorageNode::scrub() {
   RateLimiter limiter(loop_, options_.scrub_rate);
   for (;;) {
     for (const DiskState& disk : disks_) {
-      if (disk.store == nullptr) continue;
-      for (const chunk::TargetInfo& target : disk.store->targets()) {
-        const auto scrubbed = co_await scrub_target(*disk.store, target.id, limiter);
+      const auto store = disk.store;
+      if (store == nullptr) continue;
+      for (const chunk::TargetInfo& target : store->targets()) {
+        if (!store->health()) break;  // reopen() waits for this
+        const auto scrubbed = co_await scrub_target(*store, target.id, limiter);
         if (!scrubbed && scrubbed.error().code == Errc::interrupted) co_return;
         if (Replica* const at = replica(target.id)) at->start_compare();
       }
@@ -228,6 +230,7 @@ Task<Result<void>> StorageNode::scrub_target(chunk::ChunkStore& store, cluster::
                                              RateLimiter& limiter) {
   std::optional<chunk::ChunkId> from = chunk::ChunkId();
   while (from) {
+    FF_CO_TRY(store.health());
     FF_CO_TRY(const chunk::ScrubPage page, co_await store.scrub(id, *from, kScrubChunks));
     Replica* const found = replica(id);
     for (const chunk::ChunkId& bad : page.damaged) {
@@ -247,24 +250,6 @@ StorageNode::DiskState* StorageNode::disk_of(cluster::TargetId id) {
   const auto* const target = cluster::find_target(*runtime_->member.routing().chain(*chain), id);
   const auto found = std::ranges::find(disks_, target->disk, &DiskState::id);
   return found == disks_.end() ? nullptr : &*found;
-}
-
-void StorageNode::on_target_failed(cluster::TargetId id, const Error& error) {
-  const bool passes = error.code == Errc::disk_full;
-  const int64_t retry_ns = passes ? loop_.now_ns() + kFullRetryNs : INT64_MAX;
-  if (failed_.emplace(id, Failure{.reason = error.message, .retry_ns = retry_ns}).second) {
-    log_error("a target has failed", {{"target", id}, {"cause", error.message}});
-  }
-  runtime_->member.set_usable(id, false);
-  changed_.set();
-  runtime_->heartbeats.request_heartbeat();
-}
-
-// Retries targets that failed for lack of space. Rejoining also brings them the removals of chunks
-// meanwhile.
-void StorageNode::retry_failed_targets() {
-  std::erase_if(failed_,
-                [&](const auto& failure) { return failure.second.retry_ns <= loop_.now_ns(); });
 }
 
 // Space available for chunks: free blocks, and whole groups that the file system has space for

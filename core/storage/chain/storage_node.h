@@ -4,7 +4,8 @@
 //
 // The identity of a node is stored on its disks: cluster and node in the identity file of each
 // disk, the generation of its last process and the newest routing in the owner record of each chunk
-// store. A failed disk takes down its own targets only. Owned by one loop.
+// store. A failed disk takes down its own targets only; the node opens it again from time to time,
+// and when it works its targets return as ones that have missed updates. Owned by one loop.
 #pragma once
 
 #include <cstdint>
@@ -42,9 +43,11 @@ struct StorageOptions {
   bool direct = true;        // see chunk::ChunkStoreOptions
   uint64_t buffered_write_max = chunk::kBufferedWriteMax;
   chunk::CommitOn commit_on = chunk::CommitOn::thread;
-  uint64_t copy_rate = 0;   // bytes per second of copies to syncing targets; 0: no limit
-  uint64_t scrub_rate = 0;  // bytes per second of scrubbing; 0: no scrubbing
-  ByteSpan arena = {};      // arena of the BufferPool
+  uint64_t copy_rate = 0;           // bytes per second of copies to syncing targets; 0: no limit
+  uint64_t scrub_rate = 0;          // bytes per second of scrubbing; 0: no scrubbing
+  ByteSpan arena = {};              // arena of the BufferPool
+  io::Disk* memory_disk = nullptr;  // see chunk::ChunkStoreOptions
+  std::string memory_dir = {};
 };
 
 class StorageNode {
@@ -70,11 +73,15 @@ class StorageNode {
   struct DiskState {
     cluster::DiskId id = 0;  // 0: unknown because the disk could not be read
     std::string dir;
-    std::unique_ptr<chunk::ChunkStore> store;  // null: could not be opened
+    std::shared_ptr<chunk::ChunkStore> store;  // null: not open
     std::string error;                         // empty: none
     bool absent = false;                       // known, but not among the folders of this process
     bool replaced = false;  // absent, and no target or kept replica is on it any more
     io::Space space;
+    bool reopening = false;
+    int64_t reopen_ns = 0;        // time of the next attempt to open it again
+    int64_t reopen_delay_ns = 0;  // before that attempt
+    int64_t opened_ns = 0;        // since when the store is open
   };
   const std::vector<DiskState>& disks() const { return disks_; }
   // Call after open().
@@ -93,7 +100,7 @@ class StorageNode {
   // Why a target is unusable.
   struct Failure {
     std::string reason;
-    int64_t retry_ns = 0;  // time of the next attempt; INT64_MAX: not before a restart
+    int64_t retry_ns = 0;  // time of the next attempt
   };
   // Parts that exist once the identity of the node is known.
   struct Runtime {
@@ -122,6 +129,14 @@ class StorageNode {
   void forget_replaced_disks();
   void measure_disks();
 
+  // storage_node_reopen.cc: failed disks and targets return.
+  void reopen_failed_disks();
+  Task<void> reopen(DiskState& disk);
+  Task<Result<void>> close_failed(DiskState& disk);
+  Task<Result<void>> open_again(DiskState& disk, bool failed);
+  void on_target_failed(cluster::TargetId id, const Error& error);
+  void retry_failed_targets();
+
   // storage_node.cc
   cluster::NodeInfo self() const;
   Task<void> run();
@@ -134,8 +149,6 @@ class StorageNode {
                                   RateLimiter& limiter);
   static uint64_t available_bytes(const DiskState& disk);
   void report_disks();
-  void on_target_failed(cluster::TargetId id, const Error& error);
-  void retry_failed_targets();
   DiskState* disk_of(cluster::TargetId id);
 
   rpc::ClientContext& context_;
@@ -152,6 +165,7 @@ class StorageNode {
   std::vector<std::string> addresses_;
   std::unique_ptr<Runtime> runtime_;
   std::map<cluster::TargetId, Failure> failed_;
+  std::map<cluster::TargetId, int64_t> retry_delays_ns_;  // of targets that have failed before
   bool draining_ = false;
   uint64_t saved_version_ = 0;  // routing version stored on the disks
   int64_t measured_ns_ = 0;

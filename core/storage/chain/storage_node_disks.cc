@@ -41,7 +41,9 @@ chunk::ChunkStoreOptions StorageNode::store_options(const std::string& dir) cons
           .boot_id = options_.boot_id,
           .commit_on = options_.commit_on,
           .direct = options_.direct,
-          .buffered_write_max = options_.buffered_write_max};
+          .buffered_write_max = options_.buffered_write_max,
+          .memory_disk = options_.memory_disk,
+          .memory_dir = options_.memory_dir};
 }
 
 // Reads the identities of all disks: determines cluster and node id, and finds folders without a
@@ -171,6 +173,7 @@ Task<Result<void>> StorageNode::open_disk(DiskState& disk) {
   auto opened = co_await chunk::ChunkStore::open(store_options(disk.dir));
   if (opened) {
     disk.store = std::move(*opened);
+    disk.opened_ns = loop_.now_ns();
     co_return load_node_record(disk);
   }
   if (is_operator_error(opened.error())) co_return std::move(opened).error();

@@ -1,6 +1,7 @@
 // block_bitmap.cc: bitmaps of the groups, and the set of groups with free blocks.
 #include "storage/chunk/block_bitmap.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "platform/base/check.h"
@@ -73,13 +74,13 @@ std::vector<std::pair<uint64_t, uint64_t>> BlockBitmap::unreserved_ranges(uint64
   return all;
 }
 
-std::vector<uint64_t> BlockBitmap::empty_groups() const {
+std::vector<uint64_t> BlockBitmap::empty_groups(size_t kept) const {
   std::vector<uint64_t> empty;
   for (auto group = groups_with_free_blocks_.rbegin(); group != groups_with_free_blocks_.rend();
        ++group) {
     if (groups_.at(*group).used == 0) empty.push_back(*group);
   }
-  if (!empty.empty()) empty.pop_back();
+  empty.resize(empty.size() - std::min(empty.size(), kept));
   return empty;
 }
 

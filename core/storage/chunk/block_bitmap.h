@@ -30,9 +30,8 @@ class BlockBitmap {
   // The lowest group that is not reserved; argument for reserve_group().
   uint64_t first_unreserved_group() const;
   void reserve_group(uint64_t group);
-  // Reserved groups without a used block, highest first, except one that is kept for the next
-  // allocations.
-  std::vector<uint64_t> empty_groups() const;
+  // Reserved groups without a used block, highest first, except `kept` for the next allocations.
+  std::vector<uint64_t> empty_groups(size_t kept = 1) const;
   void release_group(uint64_t group);
   bool is_reserved(uint64_t group) const { return groups_.contains(group); }
 

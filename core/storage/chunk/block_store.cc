@@ -146,13 +146,23 @@ void BlockStore::punch(SizeClass size_class, uint64_t first, uint64_t last) {
       .data->punch_hole(first * group_bytes(size_class), (last - first) * group_bytes(size_class));
 }
 
-Result<void> BlockStore::add_group(SizeClass size_class) {
+// Whether the file system has space for another group.
+Result<void> BlockStore::check_space(SizeClass size_class) {
   FF_TRY(const io::Space space, disk_.space(dir_));
-  if (space.free < group_bytes(size_class) + space.total / 100 * (100 - kFullPercent)) {
-    Error error = fail(Errc::disk_full, "{}: the disk is full ({} % used)", dir_, kFullPercent);
-    error.hint = "Remove files, or add disks and move targets to them.";
-    return error;
+  if (space.free >= group_bytes(size_class) + space.total / 100 * (100 - kFullPercent)) return {};
+  Error error = fail(Errc::disk_full, "{}: the disk is full ({} % used)", dir_, kFullPercent);
+  error.hint = "Remove files, or add disks and move targets to them.";
+  return error;
+}
+
+Result<void> BlockStore::add_group(SizeClass size_class) {
+  auto room = check_space(size_class);
+  if (!room && room.error().code == Errc::disk_full) {
+    // Empty groups that other classes keep for later.
+    for (SizeClass other = 0; other < kSizeClasses; ++other) release_groups(other, 0);
+    room = check_space(size_class);
   }
+  FF_TRY(std::move(room));
   Files& own = files(size_class);
   const uint64_t group = own.bitmap.first_unreserved_group();
   FF_TRY(grow(size_class, group));
@@ -202,11 +212,15 @@ void BlockStore::reclaim(uint64_t epoch) {
     touched[location.size_class] = true;
   }
   for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
-    if (!touched[size_class]) continue;
-    for (const uint64_t group : files(size_class).bitmap.empty_groups()) {
-      files(size_class).bitmap.release_group(group);
-      punch(size_class, group, group + 1);
-    }
+    if (touched[size_class]) release_groups(size_class, 1);
+  }
+}
+
+// Gives empty groups back to the file system, except `kept` of them.
+void BlockStore::release_groups(SizeClass size_class, size_t kept) {
+  for (const uint64_t group : files(size_class).bitmap.empty_groups(kept)) {
+    files(size_class).bitmap.release_group(group);
+    punch(size_class, group, group + 1);
   }
 }
 

@@ -113,8 +113,8 @@ class BlockStore {
   // Call after the last load_block(): punches groups that have no used block.
   void punch_unused_groups();
 
-  // Allocates a block; it has no stored CRCs. Errors: disk_full when the disk is kFullPercent full;
-  // else those of the disk.
+  // Allocates a block; it has no stored CRCs. Errors: disk_full when the disk is kFullPercent full
+  // (has_freed(): it may have space after the next reclaim()); else those of the disk.
   Result<BlockRef> allocate(SizeClass size_class);
 
   // Block data, aligned for direct I/O. Errors: those of the disk, with the file name. Small writes
@@ -137,6 +137,8 @@ class BlockStore {
   uint64_t epoch() const { return epoch_; }
   // Makes blocks freed in epochs up to this one allocatable again.
   void reclaim(uint64_t epoch);
+  // Whether blocks wait for that.
+  bool has_freed() const { return !freed_.empty(); }
 
   static bool lost(const BlockRef& block) { return block && block->lost_; }
 
@@ -169,6 +171,8 @@ class BlockStore {
   Result<void> open_files(SizeClass size_class, bool create);
   Result<void> grow(SizeClass size_class, uint64_t group);
   Error missing(const Block& block) const;
+  Result<void> check_space(SizeClass size_class);
+  void release_groups(SizeClass size_class, size_t kept);
   Result<void> add_group(SizeClass size_class);
   void punch(SizeClass size_class, uint64_t first, uint64_t last);
   void release(Block& block);

@@ -31,6 +31,11 @@ ChunkStore::ChunkStore(ChunkStoreOptions options, DiskIdentity identity,
       identity_(std::move(identity)),
       lock_(std::move(lock)),
       metadata_(std::move(metadata)),
+      acked_(options_.memory_disk == nullptr
+                 ? nullptr
+                 : std::make_unique<AckedPosition>(*options_.memory_disk, options_.memory_dir,
+                                                   identity_, options_.boot_id)),
+      after_failure_(options_.after_failure),
       queue_(options_.disk, options_.loop, options_.queue_depth),
       blocks_(options_.disk, options_.dir, options_.direct, options_.buffered_write_max, queue_),
       changed_(options_.loop),
@@ -88,6 +93,7 @@ Error ChunkStore::record_failure(Error error) {
   if (!failure_ && error.code != Errc::disk_full) {
     failure_ = fail(Errc::failed, "disk {} has failed: {}", dir(), error.message);
     failure_->hint = "Other replicas serve its data. Replace the disk.";
+    if (acked_ != nullptr) acked_->end(AckedPosition::State::failed);
   }
   return error;
 }
@@ -248,6 +254,11 @@ Task<Result<void>> ChunkStore::close() {
   if (!committed) co_return record_failure(std::move(committed).error());
   failure_ = fail(Errc::refused, "{}: the store is closed", dir());
   co_return Result<void>();
+}
+
+Task<void> ChunkStore::abandon() {
+  Error abandoned = fail(Errc::interrupted, "{}: the store has failed", dir());
+  co_await gate_.close(std::move(abandoned));
 }
 
 Task<Result<void>> ChunkStore::set_owner_record(std::string record) {

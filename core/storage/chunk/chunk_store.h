@@ -10,7 +10,8 @@
 //
 // Changes of one chunk must not overlap (Errc::busy); reads may overlap everything. Belongs to one
 // loop; a running operation cannot be cancelled. After an I/O error the store refuses changes,
-// reports the failed disk, and continues to read.
+// reports the failed disk, and continues to read. The owner may open the disk again later, with
+// ChunkStoreOptions::after_failure.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@
 #include "platform/base/task.h"
 #include "platform/io/async.h"
 #include "platform/io/disk.h"
+#include "storage/chunk/acked_position.h"
 #include "storage/chunk/block_store.h"
 #include "storage/chunk/chunk.h"
 #include "storage/chunk/chunk_store_types.h"
@@ -53,6 +55,8 @@ class ChunkStore {
   ChunkStore& operator=(const ChunkStore&) = delete;
   // Makes everything durable and marks the disk as closed. No operation is possible afterwards.
   Task<Result<void>> close();
+  // Ends the tasks of a store that has failed; it may be destroyed then, as after a process crash.
+  Task<void> abandon();
 
   const DiskIdentity& identity() const { return identity_; }
   ShutdownKind last_shutdown() const { return last_shutdown_; }
@@ -178,7 +182,10 @@ class ChunkStore {
   Result<ChunkVersion> load_version(const VersionRecord& record,
                                     const std::vector<const ChunkVersion*>& shared);
   Result<ChunkVersions> load_versions(const ChunkRecord& record, const ChunkVersions* current);
+  Result<void> compare_with_acked();
   Task<Result<void>> recover(UndoRows undo);
+  Task<Result<void>> write_again(const ChunkVersion& version);
+  Task<Result<void>> write_all_again(const UndoRows& undo);
   void reassess_blocks(const Target& target, ChunkId id, const ChunkVersions& versions);
   Task<Result<bool>> recover_chunk(Target& target, ChunkId id,
                                    const std::vector<std::string>& undo);
@@ -214,6 +221,7 @@ class ChunkStore {
   Task<Result<ChunkVersion>> make_version(ChunkVersion base, Update update);
   Task<Result<ChunkVersion>> build_version(ChunkVersion base, Update update, BaseVersion shape,
                                            UpdatePlan plan);
+  Task<Result<BlockRef>> allocate(SizeClass size_class);
   Error wrong_checksum(const Update& update, uint32_t checksum) const;
   Task<Result<void>> stage_data(const ChunkVersion& base, const Update& update,
                                 const UpdatePlan& plan, StagedWrite& written);
@@ -237,6 +245,10 @@ class ChunkStore {
   const DiskIdentity identity_;
   const std::unique_ptr<io::File> lock_;
   Metadata metadata_;
+  // Null: there is no such directory. Destroyed before the metadata: SQLite checkpoints its log
+  // when it closes the file.
+  std::unique_ptr<AckedPosition> acked_;
+  bool after_failure_;  // as in ChunkStoreOptions
   ShutdownKind last_shutdown_ = ShutdownKind::clean;
   uint64_t rolled_back_chunks_ = 0;
   uint64_t damaged_at_open_ = 0;

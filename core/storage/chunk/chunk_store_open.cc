@@ -129,6 +129,7 @@ Task<Result<std::unique_ptr<ChunkStore>>> ChunkStore::open(ChunkStoreOptions opt
   std::unique_ptr<ChunkStore> store(new ChunkStore(std::move(options), std::move(identity),
                                                    std::move(lock), std::move(metadata)));
   FF_CO_TRY(auto undo, store->load());
+  FF_CO_TRY(store->compare_with_acked());
   FF_CO_TRY(co_await store->recover(std::move(undo)).shielded());
   for (auto& [id, target] : store->targets_) {
     for (const auto& [chunk_id, chunk] : target.chunks) {
@@ -191,6 +192,22 @@ Result<void> ChunkStore::check_disk_row(const std::string& row) {
     last_shutdown_ = row.substr(ids) == options_.boot_id ? ShutdownKind::process_died
                                                          : ShutdownKind::machine_restarted;
   }
+  return {};
+}
+
+// Finds out what the disk has lost since an earlier process of this boot acknowledged changes.
+Result<void> ChunkStore::compare_with_acked() {
+  if (acked_ == nullptr) return {};
+  FF_TRY(metadata_.checkpoint());
+  const db::LogPosition now = metadata_.log_position();
+  if (acked_->found() == AckedPosition::State::failed) after_failure_ = true;
+  if (acked_->is_behind(now)) {
+    last_shutdown_ = ShutdownKind::writes_lost;
+    log_error("a disk has lost acknowledged changes although the machine was not restarted",
+              {{"dir", dir()}, {"disk", identity_.disk}});
+  }
+  acked_->begin(now);
+  metadata_.report_to(*acked_);
   return {};
 }
 
@@ -459,6 +476,36 @@ void ChunkStore::record_damage(RowChanges& changes) {
             {{"dir", dir()}, {"chunks", damaged_at_open_}});
 }
 
+// Reads the data and CRCs of a version, and writes them to the same places.
+Task<Result<void>> ChunkStore::write_again(const ChunkVersion& version) {
+  if (version.state.length == 0) co_return Result<void>();
+  const uint64_t unit_bytes = version.unit_bytes();
+  for (const Extent& extent : extents(version, 0, version.units())) {
+    const BlockRef block = extent.in_overlay ? version.overlay_block : version.block;
+    const AlignedBuffer bytes(extent.count * unit_bytes);
+    FF_CO_TRY(co_await blocks_.read(block, extent.at * unit_bytes, bytes.span()));
+    FF_CO_TRY(co_await blocks_.write(block, extent.at * unit_bytes, bytes.span()));
+  }
+  FF_CO_TRY(const CrcsRef crcs, co_await blocks_.crcs(version.block));
+  co_return co_await blocks_.store_crcs(version.block, crcs, 0, version.units());
+}
+
+// Each chunk with undo rows may have data that is not durable (chunk_store.cc); so may the metadata
+// that a checkpoint copies.
+Task<Result<void>> ChunkStore::write_all_again(const UndoRows& undo) {
+  FF_CO_TRY(metadata_.checkpoint());
+  for (const auto& [which, rows] : undo) {
+    const auto target = targets_.find(which.first);
+    if (target == targets_.end()) continue;
+    const auto chunk = target->second.chunks.find(which.second);
+    if (chunk == target->second.chunks.end() || chunk->second.versions.suspect()) continue;
+    FF_CO_TRY(co_await write_again(chunk->second.versions.committed));
+    if (!chunk->second.versions.pending) continue;
+    FF_CO_TRY(co_await write_again(chunk->second.versions.pending->version));
+  }
+  co_return Result<void>();
+}
+
 Task<Result<void>> ChunkStore::recover(UndoRows undo) {
   RowChanges changes;
   for (const auto& [which, rows] : undo) {
@@ -475,6 +522,7 @@ Task<Result<void>> ChunkStore::recover(UndoRows undo) {
     if (left != target->second.chunks.end()) row.body = row_of(left->second.versions);
     changes.push_back(std::move(row));
   }
+  if (after_failure_) FF_CO_TRY(co_await write_all_again(undo));
   if (!undo.empty()) {
     FF_CO_TRY(co_await blocks_.sync_all());
   }
@@ -487,7 +535,9 @@ Task<Result<void>> ChunkStore::recover(UndoRows undo) {
   changes.push_back({.key = key_of(RowKind::disk, {}), .body = disk_row(false)});
   // On the same boot nothing is rolled back unless the disk lost acknowledged writes.
   for (auto& [id, target] : targets_) {
-    if (last_shutdown_ != ShutdownKind::machine_restarted && rolled_back_chunks_ == 0) break;
+    const bool lost = last_shutdown_ == ShutdownKind::machine_restarted ||
+                      last_shutdown_ == ShutdownKind::writes_lost || after_failure_;
+    if (!lost && rolled_back_chunks_ == 0) break;
     target.record.power_lost = true;
     changes.push_back({.key = key_of(RowKind::target, {id}), .body = encode(target.record)});
   }

@@ -26,13 +26,14 @@ enum class ShutdownKind : uint8_t {
   clean,              // closed properly, or the disk is new
   process_died,       // the process ended without close(), same boot: nothing is lost
   machine_restarted,  // the machine was restarted since: unsynced updates may be lost
+  writes_lost,        // same boot, but the disk has lost acknowledged changes (acked_position.h)
 };
 
 struct TargetInfo {
   TargetId id = 0;
   uint64_t chain = 0;
   uint64_t state = 0;       // the owner's
-  bool power_lost = false;  // a power loss may have dropped unsynced updates since `state` was set
+  bool power_lost = false;  // unsynced updates may have been lost since `state` was set
   uint64_t chunks = 0;
   uint64_t removed = 0;  // of them, tombstones
   uint64_t bytes = 0;
@@ -120,6 +121,14 @@ struct ChunkStoreOptions {
   uint64_t buffered_write_max =
       kBufferedWriteMax;      // largest write that goes through the page cache (BlockStore::write)
   unsigned queue_depth = 64;  // I/O operations in flight
+  // A store of this disk has failed in this boot. The kernel may have dropped pages that it could
+  // not write, and still show them: open() writes everything again that was not durable, and
+  // reports unsynced updates as lost.
+  bool after_failure = false;
+  // A directory outside the disk that lives as long as the machine runs: the store keeps there up
+  // to where it has acknowledged changes. Null: nowhere.
+  io::Disk* memory_disk = nullptr;
+  std::string memory_dir = {};
 };
 
 }  // namespace ff::chunk

@@ -202,6 +202,15 @@ Task<Result<ChunkVersion>> ChunkStore::make_version(ChunkVersion base, Update up
   co_return record_failure(std::move(version).error());
 }
 
+// On a full disk waits until the blocks of removed chunks are free: their removal must be durable.
+Task<Result<BlockRef>> ChunkStore::allocate(SizeClass size_class) {
+  auto block = blocks_.allocate(size_class);
+  const bool full = !block && block.error().code == Errc::disk_full;
+  if (!full || !blocks_.has_freed()) co_return block;
+  FF_CO_TRY(co_await sync());
+  co_return blocks_.allocate(size_class);
+}
+
 // Errors: corrupt (the base is damaged, or the checksum differs); else those of the disk.
 Task<Result<ChunkVersion>> ChunkStore::build_version(ChunkVersion base, Update update,
                                                      BaseVersion shape, UpdatePlan plan) {
@@ -220,14 +229,14 @@ Task<Result<ChunkVersion>> ChunkStore::build_version(ChunkVersion base, Update u
   // Holding the CRCs keeps them in the cache until the new ones are added.
   StagedWrite written;
   if (plan.rewrite) {
-    FF_CO_TRY(version.block, blocks_.allocate(plan.size_class));
+    FF_CO_TRY(version.block, co_await allocate(plan.size_class));
     written.block_crcs = blocks_.new_crcs(version.block);
   } else {
     FF_CO_TRY(written.block_crcs, co_await blocks_.crcs(base.block));
     version.block = base.block;
     version.overlay_block = base.overlay_block;
     if (plan.new_slots > 0 && !version.overlay_block) {
-      FF_CO_TRY(version.overlay_block, blocks_.allocate(overlay_class(plan.size_class)));
+      FF_CO_TRY(version.overlay_block, co_await allocate(overlay_class(plan.size_class)));
     }
     version.overlays = overlays_of(base, plan, shape.used_slots);
   }

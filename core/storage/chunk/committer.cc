@@ -21,7 +21,6 @@ constexpr size_t kInlineRequestsMax = 8;
 Committer::Committer(Metadata& metadata, Loop& loop, CommitOn where)
     : metadata_(metadata), loop_(loop), where_(where), gate_(loop) {
   if (where == CommitOn::loop) return;
-  metadata_.checkpoint_manually();
   thread_ = std::thread([this] { run_thread(); });
 }
 
@@ -156,6 +155,7 @@ Task<void> Committer::run_on_loop() {
     const Requests requests = take_batch();
     if (requests.empty()) break;
     commit_batch(requests);
+    metadata_.checkpoint_if_needed();
   }
   running_ = false;
 }

@@ -61,7 +61,7 @@ Result<Metadata> Metadata::open(io::Disk& disk, const std::string& path, Clock& 
   const db::DatabaseOptions options{
       .disk = &disk, .rng = own_rng.get(), .synchronous = db::Synchronous::normal};
   FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
-  FF_TRY(database.run(fmt::format("PRAGMA wal_autocheckpoint = {}", kLogPages).c_str()));
+  database.disable_auto_checkpoint();
   FF_TRY(auto scan, database.prepare("SELECT key, value FROM row ORDER BY key"));
   FF_TRY(auto put, database.prepare("REPLACE INTO row (key, value) VALUES (?, ?)"));
   FF_TRY(auto erase, database.prepare("DELETE FROM row WHERE key = ?"));
@@ -108,7 +108,9 @@ Result<void> Metadata::apply(std::span<const RowChanges* const> batch) {
       }
     }
   }
-  return transaction.commit();
+  FF_TRY(transaction.commit());
+  if (acked_ != nullptr) acked_->advance(database_.log_position());
+  return {};
 }
 
 // Scans all rows instead of key ranges: a row with a damaged key would end a range early, and the

@@ -30,6 +30,7 @@
 #include "platform/base/rng.h"
 #include "platform/db/database.h"
 #include "platform/io/disk.h"
+#include "storage/chunk/acked_position.h"
 #include "storage/chunk/chunk.h"
 
 namespace ff::chunk {
@@ -73,10 +74,15 @@ class Metadata {
   Result<void> apply(const RowChanges& changes);
   // Makes applied transactions durable.
   Result<void> flush() { return database_.flush(); }
-  // From now on only checkpoint_if_needed() copies the write-ahead log into the file, not apply().
-  void checkpoint_manually() { database_.disable_auto_checkpoint(); }
+  // Only checkpoint_if_needed() and checkpoint() copy the write-ahead log into the file.
   bool needs_checkpoint() const;
   void checkpoint_if_needed();  // when needs_checkpoint()
+  // Copies the write-ahead log into the file, durably.
+  Result<void> checkpoint() { return database_.checkpoint(); }
+  // The end of the log; after open() only once checkpoint() has been called.
+  db::LogPosition log_position() const { return database_.log_position(); }
+  // Reports each position from now on, before apply() returns. `acked` must outlive it.
+  void report_to(AckedPosition& acked) { acked_ = &acked; }
   // Calls `visit` for each row in ascending key order. Errors: corrupt (checksum or key order
   // wrong), and those of `visit`.
   using Visit =
@@ -89,6 +95,7 @@ class Metadata {
   Metadata(std::unique_ptr<Rng> rng, db::Database database, db::Statement scan, db::Statement put,
            db::Statement erase, db::Statement erase_range);
 
+  AckedPosition* acked_ = nullptr;
   std::unique_ptr<Rng> rng_;  // used by SQLite in the thread that calls apply()
   db::Database database_;
   db::Statement scan_;

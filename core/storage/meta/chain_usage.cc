@@ -124,6 +124,11 @@ ChainUsage chain_usage_of(const cluster::Routing& routing,
   return usage;
 }
 
+bool any_nearly_full(const ChainUsage& usage) {
+  return std::ranges::any_of(usage.used,
+                             [](uint32_t used) { return fill_class(used) != FillClass::free; });
+}
+
 Layout with_free_chains(Layout layout, const ChainUsage& usage) {
   const auto table = usage.tables.find(layout.table);
   if (table == usage.tables.end() || table->second.chains.empty()) return layout;

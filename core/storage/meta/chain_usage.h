@@ -28,6 +28,8 @@ struct ChainUsage {
 // Disks without a report count as empty.
 ChainUsage chain_usage_of(const cluster::Routing& routing,
                           const cluster::DiskUtilization& utilization);
+// Whether a disk of the tables is nearly full, or full.
+bool any_nearly_full(const ChainUsage& usage);
 
 // Draws some seeds from a sequence that starts at the seed of `layout`, and returns one of them at
 // random: the less a file with that seed loads disks in proportion to their free space, the more

@@ -85,7 +85,8 @@ Task<Result<std::vector<kv::Entry>>> GarbageCollector::read_range(kv::Range rang
 // Garbage that is old enough and that nobody has open.
 Task<Result<std::vector<GarbageCollector::Garbage>>> GarbageCollector::due_garbage() {
   std::vector<Garbage> due;
-  const int64_t until_ns = loop_.clock().wall_ns() - options_.delay_ns;
+  const bool at_once = options_.needs_space && options_.needs_space();
+  const int64_t until_ns = loop_.clock().wall_ns() - (at_once ? 0 : options_.delay_ns);
   kv::TxnFunction function = [&due, until_ns](kv::Txn& txn) -> Task<Result<void>> {
     due.clear();
     kv::Range range{.begin = std::string(keys::kGarbage),

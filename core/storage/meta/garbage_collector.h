@@ -29,6 +29,8 @@ class GarbageCollector {
   struct Options {
     // How long the chunks of an unlinked file stay: readers have no session that protects them.
     int64_t delay_ns = 300 * kSecond;
+    // Whether a disk is nearly full: then they do not stay. Null: never.
+    std::function<bool()> needs_space = {};
     std::function<bool()> active;  // whether this server is the primary
   };
   // All outlive it.

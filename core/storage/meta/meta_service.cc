@@ -75,7 +75,9 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
                   .usage = [this] { return chain_usage_; }}),
       users_(engine, context.loop.clock()),
       collector_(engine, namespace_, chunks_, context.loop, context.metrics,
-                 {.delay_ns = options_.collect_after_ns, .active = options_.primary}),
+                 {.delay_ns = options_.collect_after_ns,
+                  .needs_space = [this] { return any_nearly_full(*chain_usage_); },
+                  .active = options_.primary}),
       fsck_(engine, storage_, chunks_, routing_.routing(), ids_, context.loop),
       not_ready_(fail(Errc::unreachable, "the metadata service is starting")),
       gate_(context.loop) {

@@ -306,9 +306,10 @@ TEST_F(OneSidedChannelTest, ACallGivenUpWaitsForTheServersWord) {
   script_->world.run_for(kDeadlineNs + kCancelConfirmNs / 2);
   EXPECT_FALSE(reply.has_value());
   const auto sent = script_->sent();
-  ASSERT_EQ(sent.size(), 2u);
+  ASSERT_EQ(sent.size(), 3u);
   EXPECT_EQ(sent[1].head.kind, FrameKind::cancel);
   EXPECT_EQ(sent[1].head.call, 1u);
+  EXPECT_EQ(sent[2].head.kind, FrameKind::ping);
   wire::Error error;
   error.set_code("interrupted");
   error.set_message("the caller has given up");
@@ -327,6 +328,23 @@ TEST_F(OneSidedChannelTest, WithoutThatWordTheConnectionIsClosed) {
   EXPECT_TRUE(script_->stream->closed());
   EXPECT_NE(channel_->connection().close_reason()->message.find("did not confirm"),
             std::string::npos);
+}
+
+// Its disk hangs, and may still write to the memory of the call.
+TEST_F(OneSidedChannelTest, AServerThatLivesIsWaitedFor) {
+  const Reply& reply = begin_with_memory();
+  script_->world.run_for(kDeadlineNs + kMillisecond);
+  for (int i = 0; i < 10; i++) {
+    feed({.kind = FrameKind::ping, .flags = net::kFlagAnswer});
+    script_->world.run_for(kCancelConfirmNs);
+    EXPECT_FALSE(reply.has_value());
+    EXPECT_TRUE(channel_->usable());
+  }
+  script_->world.run_for(kCancelConfirmNs);
+  ASSERT_TRUE(reply.has_value()) << "it is silent now";
+  EXPECT_FALSE(channel_->usable());
+  ASSERT_TRUE(channel_->unconfirmed_ns());
+  EXPECT_GT(*channel_->unconfirmed_ns(), script_->world.now_ns() - 2 * kCancelConfirmNs);
 }
 
 TEST_F(OneSidedChannelTest, ACallWithoutMemoryDoesNotWait) {

@@ -216,11 +216,11 @@ class SharedMemoryTest : public ClientTest {
         done_);
   }
   // The memory belongs to the caller again.
-  void expect_untouched() {
+  void expect_untouched(const std::string& text = "one", int64_t for_ns = 20 * kSecond) {
     ASSERT_TRUE(done_ && done_->ok()) << done_->error().message;
-    EXPECT_EQ(as_text(memory_.first((*done_)->bytes)), "one");
+    EXPECT_EQ(as_text(memory_.first((*done_)->bytes)), text);
     std::ranges::fill(memory_, std::byte{'#'});
-    world_.sim.run_for(20 * kSecond);
+    world_.sim.run_for(for_ns);
     EXPECT_TRUE(
         std::ranges::all_of(memory_, [](std::byte byte) { return byte == std::byte{'#'}; }));
   }
@@ -255,6 +255,24 @@ TEST_F(SharedMemoryTest, ASilentNodeIsWaitedForUntilItHasNoLease) {
   ASSERT_TRUE(world_.eventually([&] { return done_.has_value(); }));
   EXPECT_LT(world_.sim.now_ns() - began_ns, 12 * kSecond);
   expect_untouched();
+}
+
+// The node lives, but the kernel cannot take back a read that a disk does not end.
+TEST_F(SharedMemoryTest, ADiskThatHangsKeepsTheMemoryUntilItsReadHasEnded) {
+  const std::string text = text_of(1, 8 * kKiB);  // the disk writes it to the memory itself
+  ASSERT_TRUE(write(kA, text).ok());
+  constexpr int64_t kHangsNs = 45 * kSecond;
+  for (int round = 0; round < 3; round++) {
+    set({TargetState::offline, TargetState::serving});
+    world_.nodes[1]->disk.set_slow(kHangsNs);
+    done_.reset();
+    begin_read();
+    world_.sim.run_for(kSecond);
+    set({TargetState::serving, TargetState::offline});
+    ASSERT_TRUE(world_.eventually([&] { return done_.has_value(); }, 2 * kHangsNs));
+    expect_untouched(text, kHangsNs);
+    world_.nodes[1]->disk.set_slow(0);
+  }
 }
 
 TEST_F(ClientTest, ADamagedReplicaIsNotBelieved) {

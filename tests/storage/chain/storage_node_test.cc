@@ -11,7 +11,9 @@
 #include "platform/io/files.h"
 #include "platform/io/test_bytes.h"
 #include "platform/sim/sim_disk.h"
+#include "storage/chain/chain_client.h"
 #include "storage/cluster/manager_client.h"
+#include "storage/cluster/routing_cache.h"
 
 namespace ff::chain {
 namespace {
@@ -509,6 +511,123 @@ TEST_F(StorageNodeTest, AnAbsentDiskIsForgottenOnceItsTargetsAreReplaced) {
     run(each->server.close(0));
     run(each->node.close());
   }
+}
+
+// A chain of a node whose disk fails, and one whose disk does not.
+class FailingDiskTest : public StorageNodeTest {
+ protected:
+  void SetUp() override {
+    init();
+    ASSERT_TRUE(run(failing_.node.open()));
+    failing_.serve();
+    ASSERT_TRUE(run(sound_.node.open()));
+    sound_.serve();
+    until([&] { return failing_.node.member().routing().node(8) != nullptr; });
+    make_chain(1, 8);
+    until([&] { return serving() == 2; });
+  }
+  void TearDown() override {
+    run(client_.close());
+    run(routing_.close());
+    for (Process* const each : {&failing_, &sound_}) {
+      run(each->server.close(0));
+      run(each->node.close());
+    }
+  }
+  // Serving targets of the chain, as node 8 knows.
+  size_t serving() {
+    const cluster::Chain* const chain = sound_.node.member().routing().chain(1);
+    if (chain == nullptr) return 0;
+    return static_cast<size_t>(
+        std::ranges::count(chain->targets, cluster::TargetState::serving, &cluster::Target::state));
+  }
+  Result<ChainClient::UpdateResult> write(uint64_t index, std::string_view text) {
+    if (!polling_) gate_.spawn(routing_.run());
+    polling_ = true;
+    return run(client_.update(1, {.id = {1, index},
+                                  .type = chunk::UpdateType::write,
+                                  .data = as_bytes(text),
+                                  .chunk_size = kMiB}));
+  }
+  // Content of a chunk on the failing disk; empty: it is not there.
+  std::string stored(uint64_t index) {
+    chunk::ChunkStore* const store = disk_at(failing_.node, "/a").store.get();
+    if (store == nullptr) return "";
+    std::string text(100, '?');
+    const auto read = run(store->read({.target = store->targets().front().id, .id = {1, index}},
+                                      std::as_writable_bytes(std::span(text))));
+    return read ? text.substr(0, read->bytes) : "";
+  }
+
+  sim::SimDisk sound_disk_{2, stage_.world.clock()};
+  Process failing_{stage_, disk_, options({"/a"}, 7)};
+  Process sound_{stage_, sound_disk_, options({"/c"}, 8), "other"};
+  cluster::RoutingCache routing_{context_, manager_addresses(),
+                                 [this] { client_.on_routing_change(); }};
+  ChainClient client_{context_, routing_.routing(), [this] { routing_.refresh(); }};
+  Gate gate_{stage_.world.loop()};
+  bool polling_ = false;
+};
+
+TEST_F(FailingDiskTest, ATargetReturnsWhenItsDiskWorksAgain) {
+  ASSERT_TRUE(write(0, "before"));
+  disk_.set_fault(sim::SimOp::write, 1, EIO);
+  ASSERT_TRUE(write(1, "meanwhile"));
+  until([&] { return serving() == 1; });
+  ASSERT_TRUE(write(2, "without it"));
+  stage_.world.run_for(60 * kSecond);
+  EXPECT_EQ(serving(), 1u) << "the disk does not work yet";
+  EXPECT_FALSE(disk_at(failing_.node, "/a").error.empty());
+  disk_.set_fault(sim::SimOp::write, 0, 0);
+  until([&] { return serving() == 2; });
+  EXPECT_EQ(disk_at(failing_.node, "/a").error, "");
+  EXPECT_EQ(stored(0), "before");
+  EXPECT_EQ(stored(1), "meanwhile");
+  EXPECT_EQ(stored(2), "without it");
+  ASSERT_TRUE(write(3, "with it"));
+  EXPECT_EQ(stored(3), "with it");
+}
+
+// As on Linux, pages that a sync could not write seem to be there until they leave the cache.
+TEST_F(FailingDiskTest, WhatAFailedSyncDroppedIsWrittenAgain) {
+  ASSERT_TRUE(write(0, "one"));
+  stage_.world.run_for(5 * kSecond);
+  disk_.set_fault(sim::SimOp::sync, 1, EIO);
+  ASSERT_TRUE(write(0, "two"));
+  ASSERT_TRUE(write(1, "new"));
+  until([&] { return serving() == 1; });
+  disk_.set_fault(sim::SimOp::sync, 0, 0);
+  until([&] { return serving() == 2; });
+  ASSERT_TRUE(run(client_.sync(1)));
+  disk_.crash();
+  run(failing_.server.close(0));
+  run(failing_.node.close());
+  disk_.power_loss();
+  Process again(stage_, disk_, options({"/a"}, 7), "node");
+  ASSERT_TRUE(run(again.node.open()));
+  chunk::ChunkStore& store = *disk_at(again.node, "/a").store;
+  EXPECT_EQ(store.rolled_back_chunks(), 0u);
+  for (const uint64_t index : {0, 1}) {
+    std::string text(3, '?');
+    const auto read = run(store.read({.target = store.targets().front().id, .id = {1, index}},
+                                     std::as_writable_bytes(std::span(text))));
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(text, index == 0 ? "two" : "new");
+  }
+  run(again.node.close());
+}
+
+TEST_F(FailingDiskTest, AnotherDiskInItsPlaceIsNotTakenForIt) {
+  disk_.set_fault(sim::SimOp::write, 1, EIO);
+  ASSERT_TRUE(write(1, "meanwhile"));
+  until([&] { return serving() == 1; });
+  disk_.set_fault(sim::SimOp::write, 0, 0);
+  ASSERT_TRUE(chunk::write_identity(disk_, "/a", {"cluster", "9", 7}));
+  const auto told = [&](std::string_view what) {
+    return disk_at(failing_.node, "/a").error.find(what) != std::string::npos;
+  };
+  until([&] { return told("this is disk 9 of node 7, not disk 1"); });
+  EXPECT_EQ(serving(), 1u);
 }
 
 }  // namespace

@@ -35,7 +35,10 @@ inline std::string bytes_of(uint64_t seed, size_t size) {
 
 class ChunkWorld {
  public:
-  explicit ChunkWorld(uint64_t seed) : rng(seed), disk(seed, world.clock()) {}
+  explicit ChunkWorld(uint64_t seed)
+      : rng(seed), disk(seed, world.clock()), memory(seed, world.clock()) {
+    FF_CHECK(memory.make_dir("/shm", 0777).ok() && memory.sync_dir("/").ok());
+  }
 
   ChunkStoreOptions options() {
     return {.disk = disk,
@@ -44,7 +47,9 @@ class ChunkWorld {
             .dir = kDir,
             .cluster = "cluster-1",
             .boot_id = boot,
-            .commit_on = CommitOn::loop};
+            .commit_on = CommitOn::loop,
+            .memory_disk = &memory,
+            .memory_dir = "/shm"};
   }
   DiskIdentity identity() const { return {.cluster = "cluster-1", .disk = "disk-1", .node = 5}; }
 
@@ -68,15 +73,26 @@ class ChunkWorld {
     store.reset();
   }
   void kill() {
-    disk.crash();
-    store.reset();
+    crash();
     disk.kill();
+    memory.kill();
   }
   void power_loss() {
-    disk.crash();
-    store.reset();
+    crash();
     disk.power_loss();
+    memory.power_loss();
     boot += "+";
+  }
+  // The process dies, the disk loses what is not flushed, and the machine goes on.
+  void device_loss() {
+    crash();
+    disk.power_loss();
+    memory.kill();
+  }
+  void crash() {
+    disk.crash();
+    memory.crash();
+    store.reset();
   }
 
   template <class T>
@@ -134,6 +150,7 @@ class ChunkWorld {
   sim::SimWorld world;
   SeededRng rng;
   sim::SimDisk disk;
+  sim::SimDisk memory;  // files that live as long as the machine runs
   std::string boot = "boot-1";
   uint64_t chunk_size = kMiB;
   std::unique_ptr<ChunkStore> store;

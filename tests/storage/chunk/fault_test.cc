@@ -162,6 +162,28 @@ TEST(ChunkFault, AFullDiskTakesNoNewBlocksButReadsAndRemoves) {
   EXPECT_TRUE(ok(world.write({.inode = 1, .index = 600}, text)));
 }
 
+TEST(ChunkFault, OnAFullDiskTheSpaceOfRemovedChunksIsUsedAtOnce) {
+  ChunkWorld world(1);
+  world.make();
+  world.disk.set_capacity(300 * kMiB);  // one group
+  const std::string text = bytes_of(1, 900 * kKiB);
+  uint64_t stored = 0;
+  while (world.write({.inode = 1, .index = stored}, text)) ++stored;
+  ASSERT_EQ(stored, 256u);
+  for (uint64_t i = 0; i < 5; ++i) {
+    ASSERT_TRUE(ok(world.remove({.inode = 1, .index = i})));
+    EXPECT_TRUE(ok(world.write({.inode = 2, .index = i}, text))) << i;
+  }
+  EXPECT_EQ(code_of(world.write({.inode = 2, .index = 5}, text)), Errc::disk_full);
+  // Blocks of another size need the group.
+  for (uint64_t i = 0; i < stored; ++i) {
+    ASSERT_TRUE(ok(world.remove({.inode = i < 5 ? 2u : 1u, .index = i})));
+  }
+  world.chunk_size = kChunkMax;
+  EXPECT_TRUE(ok(world.write({.inode = 3, .index = 0}, bytes_of(2, 5 * kMiB))));
+  EXPECT_TRUE(world.get({.inode = 3, .index = 0}) == bytes_of(2, 5 * kMiB));
+}
+
 // Flips bits in many places: they must never be read as valid data.
 TEST(ChunkFault, FlippedBitsInDataAreNeverRead) {
   ChunkWorld world(1);

@@ -32,6 +32,34 @@ TEST_F(CollectorTest, BytesGoAfterTheLastName) {
   EXPECT_FALSE(run(metadata().stat({.id = id}, false)).ok());
 }
 
+// Otherwise they stay for a while, for readers.
+TEST_F(CollectorTest, BytesGoAtOnceWhenADiskIsNearlyFull) {
+  constexpr int64_t kSoonNs = 4 * kSecond;
+  make("f", text_of(1, 2 * kChunk));
+  make("g", text_of(2, 2 * kChunk));
+  ASSERT_TRUE(io::ok(run(metadata().unlink({}, meta::root(), "f", std::nullopt))));
+  pass(kSoonNs);
+  EXPECT_EQ(stored(), 4u);
+  ASSERT_TRUE(eventually([&] { return stored() == 2; }));
+  auto& node = *cluster_.nodes()[1];
+  sim::SimDisk& disk = node.disk();
+  node.kill();
+  disk.set_capacity(kGiB);
+  node.start();
+  const auto other = disk.open("/other", {.access = io::AccessMode::read_write, .create = true});
+  ASSERT_TRUE(io::ok(other));
+  ASSERT_TRUE(io::ok((*other)->reserve(0, kGiB / 100 * 93)));
+  pass(30 * kSecond);
+  auto reader = open(make("h", text_of(3, 2 * kChunk)), meta::kMayWrite);
+  ASSERT_TRUE(io::ok(reader));
+  ASSERT_TRUE(io::ok(run(metadata().unlink({}, meta::root(), "g", std::nullopt))));
+  ASSERT_TRUE(io::ok(run(metadata().unlink({}, meta::root(), "h", std::nullopt))));
+  pass(kSoonNs);
+  EXPECT_EQ(stored(), 1u) << "those of the open file stay, on the chain without the full disk";
+  ASSERT_TRUE(io::ok(run((*reader)->close())));
+  EXPECT_TRUE(eventually([&] { return stored() == 0; }));
+}
+
 TEST_F(CollectorTest, ReplacedFilesGo) {
   make("f", text_of(1, 1000));
   make("g", text_of(2, 1000));
