@@ -18,6 +18,9 @@ class FdWatch {
   // each time its peer reads, and each event would wake the loop.
   virtual void arm_writable() = 0;
 
+  // The peer has closed its side, or the descriptor has failed. No later event reports the end.
+  bool hung_up = false;
+
   Event readable;  // also set on hang-up and error; the next read returns which one
   Event writable;
 };

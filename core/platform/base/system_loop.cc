@@ -32,6 +32,7 @@ class SystemLoop::Watch final : public FdWatch {
 
   void notify(uint32_t events) {
     constexpr uint32_t kBroken = EPOLLHUP | EPOLLERR;
+    if ((events & (EPOLLRDHUP | kBroken)) != 0) hung_up = true;
     if ((events & (EPOLLIN | EPOLLRDHUP | kBroken)) != 0) readable.set();
     if ((events & (EPOLLOUT | kBroken)) == 0) return;
     writable.set();

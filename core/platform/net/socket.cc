@@ -14,6 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "platform/net/resolve.h"
 
@@ -103,6 +104,7 @@ void SocketStream::keep_alive() {
 }
 
 Task<Result<void>> SocketStream::wait_for(size_t bytes) {
+  drained_ = false;
   for (;;) {
     set_mark(bytes);
     int unread = 0;
@@ -137,9 +139,14 @@ SocketStream::~SocketStream() {
 }
 
 Result<std::optional<size_t>> SocketStream::try_read(std::span<const ByteSpan> into) {
+  if (std::exchange(drained_, false) && !watch_->readable.is_set()) return std::optional<size_t>();
   std::array<iovec, kPiecesMax> pieces;
   const size_t count = std::min(into.size(), kPiecesMax);
-  for (size_t i = 0; i < count; i++) pieces[i] = {into[i].data(), into[i].size()};
+  size_t room = 0;
+  for (size_t i = 0; i < count; i++) {
+    pieces[i] = {into[i].data(), into[i].size()};
+    room += into[i].size();
+  }
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptorsMax * sizeof(int))> control;
   msghdr message = {};
   message.msg_iov = pieces.data();
@@ -174,7 +181,12 @@ Result<std::optional<size_t>> SocketStream::try_read(std::span<const ByteSpan> i
     return fail(Errc::corrupt, "the peer sent {} file descriptors without frames for them",
                 received_.size());
   }
-  return std::optional(static_cast<size_t>(got));
+  const auto size = static_cast<size_t>(got);
+  // A short read has taken everything, so the next one need not ask the kernel. Exceptions: a read
+  // ends behind the message of a descriptor, and the event of the end of the stream may be over.
+  drained_ = size > 0 && size < room && message.msg_controllen == 0 && !watch_->hung_up;
+  if (drained_) watch_->readable.reset();
+  return std::optional(size);
 }
 
 Result<std::optional<size_t>> SocketStream::try_write(std::span<const ByteView> from) {

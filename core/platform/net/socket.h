@@ -60,7 +60,8 @@ class SocketStream final : public Stream {
   void set_mark(size_t mark);
 
   Socket socket_;
-  size_t mark_ = 1;  // SO_RCVLOWAT
+  size_t mark_ = 1;       // SO_RCVLOWAT
+  bool drained_ = false;  // the last read has taken all bytes: an event announces further ones
   std::unique_ptr<FdWatch> watch_;
   std::deque<int> to_send_;
   std::deque<int> received_;

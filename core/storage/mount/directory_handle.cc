@@ -35,7 +35,7 @@ DirectoryHandle::DirectoryHandle(Loop& loop, meta::MetaClient& metadata, meta::C
       dots_{dot(0, ".", dir_.inode.id), dot(1, "..", parent)} {}
 
 // Loads the page that contains `position`, or the last one.
-Task<Result<void>> DirectoryHandle::load_page(uint64_t position) {
+Task<Result<void>> DirectoryHandle::load_page(uint64_t position, bool with_inodes) {
   if (position == 0 || pages_.empty()) {
     pages_.assign(1, {.position = kDots});
     page_ = 0;
@@ -54,7 +54,7 @@ Task<Result<void>> DirectoryHandle::load_page(uint64_t position) {
   }
   const int64_t now_ns = loop_.now_ns();
   auto listed =
-      co_await metadata_.list(caller_, dir_.ref(), pages_[page_].after, kPageEntries, true);
+      co_await metadata_.list(caller_, dir_.ref(), pages_[page_].after, kPageEntries, with_inodes);
   entries_.clear();
   // An open directory that was removed is empty.
   end_ = !listed && listed.error().code == Errc::stale;
@@ -66,9 +66,10 @@ Task<Result<void>> DirectoryHandle::load_page(uint64_t position) {
   co_return Result<void>();
 }
 
-Task<Result<std::vector<const DirectoryHandle::Entry*>>> DirectoryHandle::read(uint64_t position) {
+Task<Result<std::vector<const DirectoryHandle::Entry*>>> DirectoryHandle::read(uint64_t position,
+                                                                               bool with_inodes) {
   FF_CO_TRY(const auto hold, co_await lock_.acquire(1));
-  FF_CO_TRY(co_await load_page(position));
+  FF_CO_TRY(co_await load_page(position, with_inodes));
   std::vector<const Entry*> found;
   for (const Entry& entry : dots_) {
     if (entry.position >= position) found.push_back(&entry);

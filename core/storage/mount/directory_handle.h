@@ -29,13 +29,14 @@ class DirectoryHandle {
     int64_t fetched_ns = 0;  // when its attributes were fetched
   };
   // Entries from `position` on, at least one unless there are none; "." and ".." come first.
-  // Position 0 starts a new listing. The pointers are valid until the next call.
-  Task<Result<std::vector<const Entry*>>> read(uint64_t position);
+  // Position 0 starts a new listing. The pointers are valid until the next call. `with_inodes`: if
+  // a page must be fetched, fetch the inodes of its entries, too.
+  Task<Result<std::vector<const Entry*>>> read(uint64_t position, bool with_inodes);
   // The last step of fsync(2): a writeback error that this handle has not reported yet.
   Result<void> writeback_error() { return state_->errors.check_and_advance(error_cursor_); }
 
  private:
-  Task<Result<void>> load_page(uint64_t position);
+  Task<Result<void>> load_page(uint64_t position, bool with_inodes);
 
   Loop& loop_;
   Semaphore lock_;

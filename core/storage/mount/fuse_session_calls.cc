@@ -436,7 +436,7 @@ FuseSession::ReplyTask FuseSession::list(FuseRequest& request, bool plus) {
   FF_CO_TRY(const auto in, request.read_struct<fuse_read_in>());
   const auto directory = operations_->directory(in.fh);
   if (directory == nullptr) co_return handle_not_open();
-  FF_CO_TRY(const auto entries, co_await directory->read(in.offset));
+  FF_CO_TRY(const auto entries, co_await directory->read(in.offset, plus));
   FuseReply reply;
   for (const DirectoryHandle::Entry* const entry : entries) {
     if (!add_entry(reply.bytes, *entry, plus, in.size)) break;

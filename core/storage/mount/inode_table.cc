@@ -15,6 +15,17 @@ void CachedInode::count_own_writes() {
   counted_writes = now;
 }
 
+void CachedInode::on_reply(const meta::Inode& inode) {
+  const KernelAttributes given{inode.length, inode.mtime_ns};
+  if (kernel_attributes && *kernel_attributes != given) kernel_attributes_differ = true;
+  kernel_attributes = given;
+}
+
+bool CachedInode::kernel_knows(const meta::Inode& inode) const {
+  return !kernel_attributes_differ &&
+         kernel_attributes == KernelAttributes{inode.length, inode.mtime_ns};
+}
+
 void CachedInode::on_entry_changed(int64_t wall_ns, int subdirs) {
   entry_ns = std::max(entry_ns, wall_ns);
   if (!cached_dir) return;
@@ -41,6 +52,7 @@ CachedInode& InodeTable::add_lookup(const meta::InodeView& view) {
   cached->lookups++;
   cached->lookup_ns = loop_.now_ns();
   cached->ctime_ns = view.inode.ctime_ns;
+  cached->on_reply(view.inode);
   if (!view.proof.empty()) cached->proof = view.proof;
   cache_directory(view.inode);
   return *cached;
@@ -65,9 +77,17 @@ void InodeTable::drop_directory(meta::InodeId dir) {
   if (cached != nullptr) cached->cached_dir.reset();
 }
 
+void InodeTable::on_reply(const meta::Inode& inode) {
+  const CachedInodeRef cached = find(inode.id);
+  if (cached != nullptr) cached->on_reply(inode);
+}
+
 void InodeTable::on_changed(const meta::Inode& inode) {
   const CachedInodeRef cached = find(inode.id);
-  if (cached != nullptr) cached->ctime_ns = std::max(cached->ctime_ns, inode.ctime_ns);
+  if (cached == nullptr) return;
+  cached->ctime_ns = std::max(cached->ctime_ns, inode.ctime_ns);
+  cached->opened_ns = 0;
+  cached->changes++;
 }
 
 void InodeTable::forget(meta::InodeId inode, uint64_t lookups) {

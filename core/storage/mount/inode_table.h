@@ -31,6 +31,28 @@ struct CachedInode {
   int64_t lookup_ns = 0;
   int64_t ctime_ns = 0;
 
+  // Length and mtime that replies have given to the kernel since it last had to drop them. Of
+  // replies that overlap, the kernel may keep either: only one value is certain.
+  struct KernelAttributes {
+    uint64_t length = 0;
+    int64_t mtime_ns = 0;
+    bool operator==(const KernelAttributes&) const = default;
+  };
+  std::optional<KernelAttributes> kernel_attributes = {};
+  bool kernel_attributes_differ = false;  // replies had different values
+  void on_reply(const meta::Inode& inode);
+  // The kernel drops them, and ignores replies of requests that it sent before.
+  void on_kernel_drops() {
+    kernel_attributes.reset();
+    kernel_attributes_differ = false;
+  }
+  // Whether the kernel can have no other length and mtime than these.
+  bool kernel_knows(const meta::Inode& inode) const;
+
+  // When an open last fetched the attributes that file() has. 0: they may be outdated.
+  int64_t opened_ns = 0;
+  uint64_t changes = 0;  // by this mount
+
   // Cached attributes of a directory, with changes through this mount applied: the kernel asks for
   // them after each change of an entry.
   std::optional<meta::Inode> cached_dir = {};
@@ -79,6 +101,8 @@ class InodeTable {
   CachedInodeRef find(meta::InodeId inode) const;
   // The kernel gets this inode from a lookup, and counts it.
   CachedInode& add_lookup(const meta::InodeView& view);
+  // A reply gives these attributes to the kernel.
+  void on_reply(const meta::Inode& inode);
   // Caches the attributes of a directory that a server has just returned.
   void cache_directory(const meta::Inode& inode);
   void on_entry_changed(meta::InodeId dir, int64_t wall_ns, int subdirs);

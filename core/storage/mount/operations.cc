@@ -52,14 +52,29 @@ Task<Result<meta::Inode>> Operations::lookup(meta::Caller caller, meta::InodeId 
   co_return std::move(found.inode);
 }
 
+// The cached attributes of a directory, unless they are too old. Null: none.
+const meta::Inode* Operations::recent_dir(const CachedInodeRef& cached) const {
+  if (cached == nullptr || !cached->cached_dir) return nullptr;
+  const int64_t age_ns = files_.loop().now_ns() - cached->cached_dir_ns;
+  return age_ns < kCacheTimeoutNs ? &*cached->cached_dir : nullptr;
+}
+
 Task<Result<Operations::Attributes>> Operations::getattr(meta::InodeId inode) {
   const CachedInodeRef cached = inodes_.find(inode);
   const int64_t now_ns = files_.loop().now_ns();
-  if (cached != nullptr && cached->cached_dir && now_ns - cached->cached_dir_ns < kCacheTimeoutNs) {
-    co_return Attributes{*cached->cached_dir, cached->cached_dir_ns};
+  if (const meta::Inode* const dir = recent_dir(cached)) {
+    co_return Attributes{*dir, cached->cached_dir_ns};
+  }
+  if (cached != nullptr && cached->opened_ns != 0 && cached->file() != nullptr &&
+      now_ns - cached->opened_ns < kCacheTimeoutNs) {
+    Attributes opened{cached->file()->inode(), cached->opened_ns};
+    files_.apply_local_writes(opened.inode);
+    cached->on_reply(opened.inode);
+    co_return opened;
   }
   FF_CO_TRY(auto view, co_await files_.stat(ref(inode)));
   inodes_.cache_directory(view.inode);
+  inodes_.on_reply(view.inode);
   co_return Attributes{std::move(view.inode), now_ns};
 }
 
@@ -93,6 +108,7 @@ Task<Result<meta::Inode>> Operations::setattr(meta::Caller caller, meta::InodeId
   inodes_.on_changed(view.inode);
   inodes_.cache_directory(view.inode);
   files_.apply_local_writes(view.inode);
+  inodes_.on_reply(view.inode);
   co_return std::move(view.inode);
 }
 
@@ -167,10 +183,21 @@ Task<Result<void>> Operations::rename(meta::Caller caller, Rename rename) {
                                .no_replace = rename.no_replace,
                                .exchange = rename.exchange,
                                .holder = keeps};
+  const bool same_name = rename.from_dir == rename.to_dir && how.from == how.to;
   auto done = co_await files_.metadata().rename(std::move(caller), std::move(how));
-  // The reply does not say which directory has gained or lost a subdirectory.
-  inodes_.drop_directory(rename.from_dir);
-  inodes_.drop_directory(rename.to_dir);
+  // The reply does not say whether a directory has gained or lost a subdirectory, nor whether both
+  // names led to one inode, which then keeps both.
+  const bool one_file = done && !same_name && !rename.exchange &&
+                        !done->inode.is(meta::InodeType::directory) && done->inode.links == 1;
+  if (one_file) {
+    inodes_.on_entry_changed(rename.from_dir, done->inode.ctime_ns, 0);
+    if (rename.to_dir != rename.from_dir) {
+      inodes_.on_entry_changed(rename.to_dir, done->inode.ctime_ns, 0);
+    }
+  } else {
+    inodes_.drop_directory(rename.from_dir);
+    inodes_.drop_directory(rename.to_dir);
+  }
   FF_CO_TRY(const auto moved, std::move(done));
   inodes_.drop_directory(moved.inode.id);
   inodes_.on_changed(moved.inode);
@@ -187,8 +214,9 @@ Task<Result<meta::Inode>> Operations::link(meta::Caller caller, meta::InodeId in
   if (!done) inodes_.drop_directory(dir);
   FF_CO_TRY(auto view, std::move(done));
   inodes_.on_entry_changed(dir, view.inode.ctime_ns, 0);
-  inodes_.add_lookup(view);
+  inodes_.on_changed(view.inode);
   files_.apply_local_writes(view.inode);
+  inodes_.add_lookup(view);
   co_return std::move(view.inode);
 }
 
@@ -213,9 +241,21 @@ Task<Result<void>> Operations::set_xattr(meta::Caller caller, meta::InodeId inod
   co_return Result<void>();
 }
 
+// The right to read a directory is checked with recent attributes, like every right that the kernel
+// checks.
+Task<Result<meta::InodeView>> Operations::view_to_list(meta::Caller caller, meta::InodeId inode) {
+  const CachedInodeRef cached = inodes_.find(inode);
+  const meta::Inode* const dir = recent_dir(cached);
+  if (dir == nullptr) {
+    co_return co_await files_.metadata().open(std::move(caller), ref(inode), meta::kMayRead,
+                                              std::nullopt);
+  }
+  FF_CO_TRY(meta::check_access(caller, *dir, meta::kMayRead, fmt::format("inode {}", inode)));
+  co_return meta::InodeView{.inode = *dir, .proof = cached->proof};
+}
+
 Task<Result<uint64_t>> Operations::open_dir(meta::Caller caller, meta::InodeId inode) {
-  FF_CO_TRY(auto view,
-            co_await files_.metadata().open(caller, ref(inode), meta::kMayRead, std::nullopt));
+  FF_CO_TRY(auto view, co_await view_to_list(caller, inode));
   if (!view.inode.is(meta::InodeType::directory)) {
     co_return errno_error(ENOTDIR, fmt::format("inode {}", inode));
   }

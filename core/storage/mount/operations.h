@@ -145,6 +145,8 @@ class Operations {
   std::optional<meta::SessionId> new_holder();
   void hold_removed(const meta::InodeView& removed, std::optional<meta::SessionId> holder);
   FileHandleRef handle(uint64_t number) const;
+  const meta::Inode* recent_dir(const CachedInodeRef& cached) const;
+  Task<Result<meta::InodeView>> view_to_list(meta::Caller caller, meta::InodeId inode);
   uint64_t add(FileHandleRef handle);
   Result<void> check_name_current(CachedInode& cached, const meta::Inode& inode);
   Task<Result<meta::InodeView>> open_inode(meta::Caller caller, CachedInode& cached,

@@ -103,8 +103,9 @@ Task<Result<Operations::Opened>> Operations::open(meta::Caller caller, meta::Ino
                                                   uint32_t flags) {
   const CachedInodeRef cached = inodes_.get_or_create(inode);
   FF_CO_TRY(const auto turn, co_await cached->open_lock.acquire(1));
-  const meta::Inode before = cached->file() != nullptr ? cached->file()->inode() : meta::Inode();
   const uint32_t uid = caller.uid;
+  const int64_t began_ns = files_.loop().now_ns();
+  const uint64_t changes = cached->changes;
   auto view = co_await open_inode(std::move(caller), *cached, rights_of(flags));
   Result<void> fit = view ? check_name_current(*cached, view->inode) : view.error();
   if (fit && (flags & O_TRUNC) != 0) {
@@ -119,8 +120,12 @@ Task<Result<Operations::Opened>> Operations::open(meta::Caller caller, meta::Ino
   }
   Opened opened = this->add_open(cached, uid, flags);
   const meta::Inode& now = cached->file()->inode();
+  if (cached->changes == changes) cached->opened_ns = began_ns;
   // The kernel uses its cached length for a while and would cut reads short.
-  if (now.length != before.length || now.mtime_ns != before.mtime_ns) {
+  meta::Inode with_writes = now;
+  files_.apply_local_writes(with_writes);
+  if (!cached->kernel_knows(with_writes)) {
+    cached->on_kernel_drops();
     kernel_.invalidate_attributes(inode);
   }
   opened.keep_cache = !opened.direct && page_cache_valid(*cached, now);
@@ -160,6 +165,7 @@ Task<Result<Operations::Created>> Operations::create(meta::Caller caller, meta::
   }
   Created created{.inode = inode, .opened = add_open(cached, uid, flags)};
   files_.apply_local_writes(created.inode);
+  cached->on_reply(created.inode);
   created.opened.keep_cache = !created.opened.direct && page_cache_valid(*cached, inode);
   co_return created;
 }
@@ -261,13 +267,17 @@ Task<Result<void>> Operations::write(uint64_t handle, Write write) {
   }
   // fcntl(2), F_SETFL may have changed the flags since open.
   const bool asked = (write.flags & (O_DSYNC | O_DIRECT)) != 0 || write.appends();
-  if (open->direct || (asked && !write.from_page_cache)) {
-    co_return co_await write_through(*open, std::move(write));
+  const bool from_page_cache = write.from_page_cache;
+  if (open->direct || (asked && !from_page_cache)) {
+    FF_CO_TRY(co_await write_through(*open, std::move(write)));
+  } else {
+    const auto file = cached->writer;
+    // The kernel drops a page whose writeback fails, so such bytes must be accepted.
+    FF_CO_TRY(co_await file->write_behind(write.offset, write.from, std::move(write.buffer_owner),
+                                          from_page_cache));
   }
-  const auto file = cached->writer;
-  // The kernel drops a page whose writeback fails, so such bytes must be accepted.
-  co_return co_await file->write_behind(write.offset, write.from, std::move(write.buffer_owner),
-                                        write.from_page_cache);
+  if (!from_page_cache) cached->on_kernel_drops();  // as the reply to write(2) makes it do
+  co_return Result<void>();
 }
 
 Task<Result<void>> Operations::flush(uint64_t handle) {

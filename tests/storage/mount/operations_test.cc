@@ -128,7 +128,7 @@ TEST_F(OperationsTest, ADirectoryIsListedPageByPage) {
   const auto list = [&](uint64_t from) {
     std::vector<std::string> all;
     for (;;) {
-      const auto entries = run(directory->read(from));
+      const auto entries = run(directory->read(from, true));
       if (!entries || entries->empty()) return all;
       for (const auto* entry : *entries) {
         all.push_back(entry->listed.name);
