@@ -1,5 +1,7 @@
 // `ff mount`: mounts the file system of a cluster with FUSE.
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -20,6 +22,7 @@
 #include "platform/base/log.h"
 #include "platform/base/text.h"
 #include "platform/base/units.h"
+#include "platform/io/files.h"
 #include "platform/io/system_disk.h"
 #include "platform/rpc/http.h"
 #include "storage/client/url.h"
@@ -27,6 +30,7 @@
 #include "storage/mount/caller_resolver.h"
 #include "storage/mount/fuse_device.h"
 #include "storage/mount/fuse_session.h"
+#include "storage/mount/keeper.h"
 #include "storage/mount/operations.h"
 #include "storage/mount/ring_registry.h"
 #include "storage/mount/virtual_dir.h"
@@ -38,6 +42,8 @@ constexpr uint64_t kMemoryMin = 64 * kMiB;
 constexpr uint64_t kSlotsMax = 64;
 constexpr int64_t kRetryNs = 100 * kMillisecond;  // between two attempts to reach the cluster
 constexpr int64_t kUpdateNs = kSecond;            // between two updates of gauges and logs
+constexpr uint64_t kCommandLineMax = 2 * kMiB;
+constexpr int64_t kHandOverNs = 2 * kSecond;  // for the requests under way
 
 struct MountOptions {
   std::string source;
@@ -50,6 +56,7 @@ struct MountOptions {
   bool wait = false;
   bool detach = false;
   bool dry_run = false;
+  std::optional<std::string> replace;
   bool log_json = false;
   std::string flags;
   std::optional<std::string> log;
@@ -88,9 +95,12 @@ Task<Result<void>> pause_mount(Loop& loop) {
 // A mount, from the connection to the cluster until the unmount.
 class Mounted {
  public:
-  Mounted(Session& session, const MountOptions& options, net::TransportOptions transport)
+  // `keeper` null: nobody continues the mount after this process.
+  Mounted(Session& session, const MountOptions& options, net::TransportOptions transport,
+          mount::KeeperLink* keeper)
       : session_(session),
         options_(options),
+        keeper_(keeper),
         client_(session.stop, std::move(transport), "mount") {}
   ~Mounted();
 
@@ -106,6 +116,11 @@ class Mounted {
   Loop& loop() { return client_.loop; }
   Result<void> find_cluster();
   Result<void> find_root(const std::string& path);
+  Result<ByteSpan> data_memory();
+  Result<void> open_recovery(uint64_t data);
+  Result<void> restore();
+  bool replaced();
+  [[noreturn]] void hand_over(Gate& serving);
   Result<void> start_http_pages();
   std::string source(const client::Url& url) const;
   std::string status();
@@ -115,6 +130,9 @@ class Mounted {
 
   Session& session_;
   const MountOptions& options_;
+  mount::KeeperLink* const keeper_;
+  std::shared_ptr<const void> mapped_data_, mapped_records_;
+  std::unique_ptr<client::RecoveryTable> recovery_;
   NetClient client_;
   io::SystemDisk disk_;
   Memory shares_;
@@ -155,12 +173,17 @@ Result<void> Mounted::find_cluster() {
 }
 
 Result<void> Mounted::find_root(const std::string& path) {
+  const bool known = recovery_ != nullptr && recovery_->root() != 0;
   for (;;) {
-    auto finding = client::resolve_path(files_->metadata(), {}, path, true);
+    const meta::InodeRef before{.id = known ? recovery_->root() : 0,
+                                .proof = std::string(known ? recovery_->root_proof() : "")};
+    auto finding = known ? files_->metadata().stat(before, false)
+                         : client::resolve_path(files_->metadata(), {}, path, true);
     auto seen = run_task(loop(), cancel_on_stop(loop(), session_.stop, std::move(finding)));
     if (seen && !seen->inode.is(meta::InodeType::directory)) return errno_error(ENOTDIR, path);
     if (seen) {
       root_ = std::move(*seen);
+      if (recovery_ != nullptr) recovery_->set_root(root_.inode.id, root_.proof);
       return {};
     }
     const Errc code = seen.error().code;
@@ -169,17 +192,64 @@ Result<void> Mounted::find_root(const std::string& path) {
   }
 }
 
+// A shared mapping of a whole file.
+Result<std::pair<ByteSpan, std::shared_ptr<const void>>> map_shared(int fd) {
+  struct stat info = {};
+  if (::fstat(fd, &info) != 0) return errno_error(errno, "shared memory");
+  const auto size = static_cast<size_t>(info.st_size);
+  void* const base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) return errno_error(errno, "shared memory");
+  std::shared_ptr<const void> mapping(base, [size](void* at) { ::munmap(at, size); });
+  return std::pair(ByteSpan(static_cast<std::byte*>(base), size), std::move(mapping));
+}
+
+// --memory, in a file that the keeper holds.
+Result<ByteSpan> Mounted::data_memory() {
+  Fd held = keeper_ == nullptr ? Fd() : keeper_->take("data");
+  if (held.get() < 0) {
+    FF_TRY(const ByteSpan all, client_.transport.allocate_shared_memory(options_.memory));
+    if (keeper_ == nullptr) return all;
+    FF_TRY(const Fd fd, client_.transport.memory_fd(all));
+    FF_TRY(keeper_->hold("data", fd.get()));
+    return all;
+  }
+  FF_TRY(auto mapped, map_shared(held.get()));
+  mapped_data_ = std::move(mapped.second);
+  client_.transport.adopt_memory(loop(), mapped.first, std::move(held));
+  return mapped.first;
+}
+
+Result<void> Mounted::open_recovery(uint64_t data) {
+  if (keeper_ == nullptr) return {};
+  Fd held = keeper_->take("records");
+  if (held.get() < 0) {
+    held = Fd(::memfd_create("ff-mount-records", MFD_CLOEXEC));
+    const auto size = static_cast<off_t>(client::RecoveryTable::bytes_for(data));
+    if (held.get() < 0 || ::ftruncate(held.get(), size) != 0) {
+      return errno_error(errno, "memory for recovery records");
+    }
+    FF_TRY(keeper_->hold("records", held.get()));
+  }
+  FF_TRY(auto mapped, map_shared(held.get()));
+  mapped_records_ = std::move(mapped.second);
+  FF_TRY(recovery_, client::RecoveryTable::open(mapped.first));
+  return {};
+}
+
 Result<void> Mounted::connect(const client::Url& url) {
   servers_ = url.servers;
   if (servers_.empty()) {
     FF_TRY(servers_, parse_meta(options_.meta));
   }
-  FF_TRY(const ByteSpan all, client_.transport.allocate_shared_memory(options_.memory));
+  FF_TRY(const ByteSpan all, data_memory());
+  FF_TRY(open_recovery(all.size()));
   shares_ = share_out(all);
   memory_.emplace(shares_.reads);
-  files_.emplace(
-      client_.context, servers_,
-      client::FileSystem::Options{.arena = shares_.writes, .write_behind = shares_.writes.size()});
+  files_.emplace(client_.context, servers_,
+                 client::FileSystem::Options{.arena = shares_.writes,
+                                             .write_behind = shares_.writes.size(),
+                                             .recovery = recovery_.get(),
+                                             .data = all});
   FF_TRY(find_cluster());
   return find_root(url.path);
 }
@@ -197,21 +267,42 @@ std::string Mounted::source(const client::Url& url) const {
 
 Result<void> Mounted::mount(const client::Url& url) {
   FF_TRY(start_http_pages());
-  FF_TRY(device_, mount::FuseDevice::mount({.dir = options_.dir,
-                                            .source = source(url),
-                                            .read_only = options_.read_only,
-                                            .allow_other = options_.others || ::geteuid() == 0,
-                                            .flags = flags_of(options_)}));
+  Fd held = keeper_ == nullptr ? Fd() : keeper_->take("device");
+  const bool continues = held.get() >= 0;
+  if (continues) {
+    FF_TRY(device_, mount::FuseDevice::adopt(std::move(held), keeper_->dir()));
+  } else {
+    FF_TRY(device_, mount::FuseDevice::mount({.dir = options_.dir,
+                                              .source = source(url),
+                                              .read_only = options_.read_only,
+                                              .allow_other = options_.others || ::geteuid() == 0,
+                                              .flags = flags_of(options_)}));
+    if (keeper_ != nullptr) {
+      FF_TRY(keeper_->hold("device", device_->fd()));
+      keeper_->report_mounted(device_->dir());
+    }
+  }
   callers_.emplace(disk_, client_.loop.clock());
+  const auto on_init = [this](bool resends) {
+    if (keeper_ != nullptr && resends) keeper_->report_resends();
+  };
+  const auto on_healthy = [this] {
+    if (keeper_ != nullptr) keeper_->report_healthy();
+  };
   kernel_.emplace(loop(), *device_, *memory_, *callers_, client_.metrics,
-                  mount::FuseSession::Options{.slots = shares_.slots, .name = options_.source});
+                  mount::FuseSession::Options{.slots = shares_.slots,
+                                              .name = options_.source,
+                                              .resend = continues,
+                                              .on_init = on_init,
+                                              .on_healthy = on_healthy});
   operations_.emplace(*files_, *memory_, *kernel_, std::move(root_));
   rings_.emplace(loop(), *operations_, *memory_,
                  [this](const mount::ClientMemoryFile& file) { return adopt(file); });
   virtual_dir_.emplace(*operations_, *callers_, *rings_, device_->dir());
   const auto rings = rings_->start();
   if (!rings) log_warning("programs cannot use USRBIO", {{"cause", rings.error().message}});
-  return {};
+  virtual_dir_->restore();
+  return run_task(loop(), cancel_on_stop(loop(), session_.stop, operations_->restore()));
 }
 
 // Storage nodes of this host write directly into it, and RDMA devices register it once.
@@ -248,7 +339,8 @@ std::string Mounted::status() {
                {"dir", options_.dir},
                {"read_only", options_.read_only},
                {"manager", files_->manager_error() ? files_->manager_error()->message : "answers"},
-               {"open_files", operations_ ? operations_->open_files() : 0}};
+               {"open_files", operations_ ? operations_->open_files() : 0},
+               {"restarts", keeper_ != nullptr ? keeper_->restarts() : 0}};
   json["memory"] = {{"limit", options_.memory},
                     {"requests", kernel_ ? kernel_->slot_bytes() : 0},
                     {"reads", shares_.reads.size() - memory_->free_bytes()},
@@ -294,7 +386,6 @@ Result<void> Mounted::run(const std::function<Result<void>(const Json&)>& on_rea
   Json where = {{"source", options_.source}, {"dir", device_->dir()}};
   if (pages_ != nullptr) where["http_port"] = pages_->port();
   auto reported = on_ready(where);
-  notify_systemd("READY=1");
   Gate serving(loop());
   std::optional<Result<void>> served;
   serving.spawn([](Task<Result<void>> running, std::optional<Result<void>>& result) -> Task<void> {
@@ -302,10 +393,11 @@ Result<void> Mounted::run(const std::function<Result<void>(const Json&)>& on_rea
   }(kernel_->run(*operations_, &*virtual_dir_), served));
   serving.spawn(update_gauges(std::move(on_tick)));
   if (reported) {
-    run_task(loop(),
-             poll_until(loop(), [&] { return served.has_value() || !session_.stop.check().ok(); }));
+    run_task(loop(), poll_until(loop(), [&] {
+               return served.has_value() || !session_.stop.check().ok() || replaced();
+             }));
   }
-  notify_systemd("STOPPING=1");
+  if (!served && session_.stop.check().ok() && replaced()) hand_over(serving);
   log_info("stopping");
   pages_.reset();
   if (!served) run_task(loop(), unmount());
@@ -319,6 +411,21 @@ Result<void> Mounted::run(const std::function<Result<void>(const Json&)>& on_rea
                                                                            : Result<void>();
 }
 
+bool Mounted::replaced() { return keeper_ != nullptr && keeper_->must_hand_over(); }
+
+// Answers the requests under way; the others wait in the kernel. What is acknowledged and not
+// stored is in the recovery table, so nothing is closed.
+void Mounted::hand_over(Gate& serving) {
+  log_info("hands over to another process");
+  Error over = fail(Errc::interrupted, "another process serves the mount");
+  run_task(loop(), serving.close(std::move(over)));
+  const int64_t until_ns = loop().now_ns() + kHandOverNs;
+  run_task(loop(), poll_until(loop(), [this, until_ns] {
+             return kernel_->idle() || loop().now_ns() >= until_ns;
+           }));
+  ::_exit(mount::KeeperLink::kHandedOver);
+}
+
 Mounted::~Mounted() {
   virtual_dir_.reset();
   rings_.reset();
@@ -330,12 +437,12 @@ Mounted::~Mounted() {
 
 using OnReady = std::function<Result<void>(const Json&)>;
 
-Result<void> serve(Session& session, const MountOptions& options, const OnReady& on_ready,
-                   std::function<void()> on_tick) {
+Result<void> serve(Session& session, const MountOptions& options, mount::KeeperLink* keeper,
+                   const OnReady& on_ready, std::function<void()> on_tick) {
   FF_TRY(const auto url, client::parse_cluster_path(options.source));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net, auth::Role::mount));
-  Mounted mounted(session, options, std::move(transport));
+  Mounted mounted(session, options, std::move(transport), keeper);
   FF_TRY(mounted.connect(url));
   if (options.dry_run) return on_ready({{"source", options.source}, {"dir", options.dir}});
   FF_TRY(mounted.mount(url));
@@ -368,6 +475,46 @@ Result<std::string> log_path(const MountOptions& options) {
   return fail(Errc::usage, "--log {}: the file is below the mount point", *options.log);
 }
 
+// The process that a keeper has started: it serves and never returns.
+[[noreturn]] void serve_for_keeper(Session& session, const MountOptions& options,
+                                   mount::KeeperLink& keeper) {
+  BackgroundLog log;
+  const auto path = log_path(options);
+  if (path && !path->empty()) (void)log.open(*path);
+  log_setup(log_options(session, options));
+  bool ready = false;
+  const OnReady on_ready = [&](const Json& where) -> Result<void> {
+    ready = true;
+    (void)!::chdir("/");
+    keeper.report_ready(where.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return {};
+  };
+  const auto served =
+      serve(session, options, &keeper, on_ready, [&log] { log.rotate_if_needed(); });
+  if (!served) keeper.report_error(served.error());
+  if (!served && ready) log_error("has failed", {{"cause", served.error().message}});
+  ::_exit(served ? 0 : 1);
+}
+
+// This process becomes the keeper.
+Result<void> keep(Session& session, const OnReady& on_ready, std::function<void()> on_tick) {
+  io::SystemDisk disk;
+  FF_TRY(const std::string words, io::read_file(disk, "/proc/self/cmdline", kCommandLineMax));
+  std::error_code error;
+  mount::KeeperOptions options{.dir = std::filesystem::current_path(error).string(),
+                               .on_tick = std::move(on_tick)};
+  for (const std::string_view word : split(words, '\0')) options.argv.emplace_back(word);
+  options.argv.pop_back();  // each word ends with a NUL
+  options.on_ready = [&](const std::string& text) -> Result<void> {
+    FF_TRY(on_ready(Json::parse(text, nullptr, false)));
+    notify_systemd("READY=1");
+    return {};
+  };
+  const auto kept = mount::keep_mount(session.stop, options);
+  notify_systemd("STOPPING=1");
+  return kept;
+}
+
 Result<void> detach(Session& session, const MountOptions& options) {
   FF_TRY(const std::string path, log_path(options));
   if (path.empty() && ::access("/dev/log", W_OK) != 0) {
@@ -382,7 +529,7 @@ Result<void> detach(Session& session, const MountOptions& options) {
           report_ready(where);
           return {};
         };
-        return serve(session, options, on_ready, [&log] { log.rotate_if_needed(); });
+        return keep(session, on_ready, [&log] { log.rotate_if_needed(); });
       });
   FF_TRY(const Json where, std::move(left));
   print_mount(session, options, where);
@@ -404,7 +551,27 @@ Result<void> check_mount(const MountOptions& options) {
   return mount::check_mountable(options.dir);
 }
 
+Result<void> replace(Session& session, const std::string& dir) {
+  std::error_code error;
+  // Only the path of the mount point is resolved: the mount may not answer.
+  const std::filesystem::path given(dir);
+  const auto parent = std::filesystem::canonical(
+      given.has_parent_path() ? given.parent_path() : std::filesystem::path("."), error);
+  if (error) return errno_error(error.value(), dir);
+  const std::string device = mount::mounted_device((parent / given.filename()).string());
+  if (device.empty()) return fail(Errc::not_found, "{}: no ff file system is mounted there", dir);
+  FF_TRY(mount::replace_mount(session.stop, device));
+  session.out.note("this program serves {} now", dir);
+  return {};
+}
+
 Result<void> run_mount(Session& session, const MountOptions& options) {
+  FF_TRY(const auto keeper, mount::KeeperLink::connect());
+  if (keeper != nullptr) serve_for_keeper(session, options, *keeper);
+  if (options.replace) return replace(session, *options.replace);
+  if (options.source.empty() || options.dir.empty()) {
+    return fail(Errc::usage, "SOURCE and DIR are missing");
+  }
   FF_TRY(check_mount(options));
   if (options.wait) session.out.note("waiting for the cluster");
   if (options.detach && !options.dry_run) return detach(session, options);
@@ -413,7 +580,8 @@ Result<void> run_mount(Session& session, const MountOptions& options) {
     print_mount(session, options, where);
     return session.out.emit(where);
   };
-  return serve(session, options, on_ready, {});
+  if (options.dry_run) return serve(session, options, nullptr, on_ready, {});
+  return keep(session, on_ready, {});
 }
 
 }  // namespace
@@ -430,9 +598,14 @@ void declare_mount(Command& mount) {
       "command without dashes (key=/etc/ff/key, memory=2GiB, wait), beside those of mount(8); put "
       "a value with a comma in double quotes. mount.ff accepts -s, -f (dry run), -n and -v from "
       "mount(8), and exits with 1 for wrong usage, 8 when interrupted, and 32 if the mount "
-      "fails.\n\nLocks (flock, fcntl) work among the programs of one mount only.");
-  mount.argument("SOURCE", text(options.source, "SOURCE"), "File system to mount");
-  mount.argument("DIR", dir(options.dir), "Mount point");
+      "fails.\n\nLocks (flock, fcntl) work among the programs of one mount only.\n\nIf the process "
+      "that "
+      "serves the mount dies, another one continues within a second: programs wait, open files and "
+      "locks stay, and nothing that was acknowledged is lost. That needs Linux 6.9; before, "
+      "programs "
+      "get errors and the directory must be mounted again.");
+  mount.argument("SOURCE", text(options.source, "SOURCE"), "File system to mount").optional();
+  mount.argument("DIR", dir(options.dir), "Mount point").optional();
   declare_meta(mount, options.meta);
   mount
       .option("--memory", size(options.memory),
@@ -452,6 +625,9 @@ void declare_mount(Command& mount) {
   mount.option(
       "--log", file(options.log),
       "With --detach: log to this file instead of syslog; at 4 MiB it is renamed to FILE.1");
+  mount.option("--replace", dir(options.replace),
+               "Let this version of ff serve what is mounted on DIR already; programs that use it "
+               "only wait");
   mount.flag("--dry-run", options.dry_run, "Only check whether the mount is possible");
   mount
       .option("-o,--options", text(options.flags, "OPTION,..."),
@@ -468,6 +644,7 @@ void declare_mount(Command& mount) {
                 "a directory of another cluster");
   mount.example("ff mount ff://m1:4400/ /data --key cluster.key --detach --wait",
                 "for scripts: returns when /data is ready");
+  mount.example("ff mount --replace /data", "after an upgrade of ff, without an unmount");
   mount.example("ff://m1:4400,m2:4400/ /data ff _netdev,nofail,wait,key=/etc/ff/cluster.key 0 0",
                 "a line for /etc/fstab");
   mount.link({.name = "mount.ff",

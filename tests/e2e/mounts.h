@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -39,6 +40,12 @@ class Mount {
   }
   std::string operator/(const std::string& name) const { return dir_ + "/" + name; }
   const std::string& dir() const { return dir_; }
+  pid_t pid() const { return daemon_->pid(); }  // of its keeper
+  bool lives() const {
+    siginfo_t info = {};
+    const auto id = static_cast<id_t>(pid());
+    return ::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+  }
   int end(int number) {
     daemon_->signal(number);
     const int exit = daemon_->finish();

@@ -1,6 +1,7 @@
 // system_transport.cc: negotiates the transport of a connection, on both ends, and sets it up.
 #include "platform/net/system_transport.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -138,6 +139,14 @@ Result<ByteSpan> SystemTransport::allocate_shared_memory(uint64_t size) {
   const std::lock_guard lock(mutex_);
   memory_.push_back(std::move(region));
   return memory_.back()->memory();
+}
+
+Result<Fd> SystemTransport::memory_fd(ByteView memory) const {
+  const auto region = regions_.find(memory);
+  if (region == nullptr) return fail(Errc::usage, "not shared memory");
+  Fd fd(::fcntl(region->fd(), F_DUPFD_CLOEXEC, 0));
+  if (fd.get() < 0) return errno_error(errno, "shared memory");
+  return fd;
 }
 
 std::shared_ptr<const SharedRegion> SystemTransport::adopt_memory(Loop& loop, ByteSpan memory,

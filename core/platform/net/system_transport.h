@@ -66,6 +66,9 @@ class SystemTransport final : public Transport {
   // Zeroed whole pages that peers on this host access in place and that RDMA devices register once.
   // Freed with the transport. Thread-safe.
   Result<ByteSpan> allocate_shared_memory(uint64_t size);
+  // A duplicate of the file that holds this memory, for a process that continues this one: it maps
+  // the file and adopts it.
+  Result<Fd> memory_fd(ByteView memory) const;
   // Shares memory that the caller owns and has mapped completely from `fd` with the peers of the
   // loop's connections, until the same loop calls release_memory(). It must not be in use then.
   std::shared_ptr<const SharedRegion> adopt_memory(Loop& loop, ByteSpan memory, Fd fd);

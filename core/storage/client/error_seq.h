@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 #include "platform/base/result.h"
@@ -21,6 +22,11 @@ class ErrorSeq {
  public:
   // The position of one open file description in the sequence.
   class Cursor {
+   public:
+    uint64_t seen() const { return seen_; }
+    uint64_t opened() const { return opened_; }
+
+   private:
     friend class ErrorSeq;
     uint64_t seen_ = 0;
     uint64_t opened_ = 0;
@@ -30,7 +36,24 @@ class ErrorSeq {
     last_ = std::move(error);
     count_++;
     reported_ = false;
+    if (on_change_) on_change_(*this);
   }
+  // `on_change` is called after each change (client/recovery_table.h).
+  void watch(std::function<void(const ErrorSeq&)> on_change) { on_change_ = std::move(on_change); }
+  // The sequence of a predecessor of this process, and a cursor of it.
+  void restore(Error last, uint64_t count, bool reported) {
+    last_ = std::move(last);
+    count_ = count;
+    reported_ = reported;
+  }
+  static Cursor restored_cursor(uint64_t seen, uint64_t opened) {
+    Cursor cursor;
+    cursor.seen_ = seen;
+    cursor.opened_ = opened;
+    return cursor;
+  }
+  const Error& last() const { return last_; }
+  uint64_t count() const { return count_; }
   // Returns a cursor for a new opener. It still sees an error that no fsync has reported: the
   // writer may have closed the file and left fsync(2) to another program.
   Cursor sample() const {
@@ -44,6 +67,7 @@ class ErrorSeq {
     if (cursor.seen_ == count_) return {};
     cursor.seen_ = cursor.opened_ = count_;
     reported_ = true;
+    if (on_change_) on_change_(*this);
     return last_;
   }
   // For close(2): the newest error since the cursor was opened or advanced. fsync(2) still reports
@@ -59,6 +83,7 @@ class ErrorSeq {
   Error last_ = {};
   uint64_t count_ = 0;
   bool reported_ = false;
+  std::function<void(const ErrorSeq&)> on_change_ = {};
 };
 
 }  // namespace ff::client

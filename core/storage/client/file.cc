@@ -66,7 +66,8 @@ struct File::Run {
 };
 
 File::File(FileSystem& of, meta::Caller caller, meta::InodeView view,
-           std::vector<cluster::ChainId> chains, std::optional<meta::SessionId> session)
+           std::vector<cluster::ChainId> chains, std::optional<meta::SessionId> session,
+           RecoveryTable::Record record)
     : of_(of),
       view_(std::move(view)),
       chains_(std::move(chains)),
@@ -74,9 +75,10 @@ File::File(FileSystem& of, meta::Caller caller, meta::InodeView view,
       caller_(std::move(caller)),
       capability_ns_(of.loop().now_ns()),
       refreshed_ns_(of.loop().now_ns()),
+      record_(std::move(record)),
       state_(of.state_of(view_.inode.id)),
       error_cursor_(state_->errors.sample()),
-      behind_(of.loop(), of.behind_, state_->errors, view_.inode,
+      behind_(of.loop(), of.behind_, state_->errors, view_.inode, session ? session->number : 0,
               [this](uint64_t offset, ByteView from) { return write_parts(offset, from); }) {}
 
 std::vector<File::Part> File::parts(uint64_t offset, uint64_t size) const {
@@ -251,6 +253,7 @@ Task<Result<void>> File::write_part(Part part, ByteView from) {
   end_ = std::max(end_, end);
   view_.inode.length = std::max(view_.inode.length, end);
   length_dirty_ = true;
+  save_length();
   co_return Result<void>();
 }
 
@@ -263,6 +266,16 @@ Result<void> File::check_write(uint64_t offset, uint64_t size) const {
 void File::mark_written() {
   length_dirty_ = true;
   written_ns_ = of_.loop().clock().wall_ns();
+  save_length();
+}
+
+// For a successor of this process: what the metadata service does not know yet.
+void File::save_length() {
+  if (!record_) return;
+  record_.set_live(1, end_);
+  record_.set_live(2, static_cast<uint64_t>(written_ns_));
+  record_.set_live(3, view_.inode.truncate_seq);
+  record_.set_live(0, length_published() ? 0 : 1);
 }
 
 Task<Result<void>> File::write(uint64_t offset, ByteView from) {
@@ -440,7 +453,7 @@ Task<Result<void>> File::punch_hole(uint64_t offset, uint64_t size) {
   co_return co_await publish_length();
 }
 
-Task<Result<uint64_t>> File::append(ByteView from) {
+Task<Result<uint64_t>> File::append(ByteView from, uint64_t origin) {
   if (!session_) co_return not_for_writing(view_.inode);
   if (from.empty()) co_return view_.inode.length;
   // Do not publish a length that could not be written.
@@ -451,7 +464,7 @@ Task<Result<uint64_t>> File::append(ByteView from) {
   FF_CO_TRY(co_await publish_length());
   FF_CO_TRY(std::string right, co_await capability());
   FF_CO_TRY(auto view,
-            co_await of_.metadata_.append(view_.inode.id, from.size(), std::move(right)));
+            co_await of_.metadata_.append(view_.inode.id, from.size(), std::move(right), origin));
   const uint64_t offset = view.inode.length - from.size();
   on_update(std::move(view));
   FF_CO_TRY(co_await write(offset, from));
@@ -473,12 +486,14 @@ Task<Result<void>> File::flush_length(bool closed) {
   length_flushes_--;
   if (!view) {
     length_dirty_ = true;
+    save_length();
     if (capability_ended(view.error())) co_return co_await flush_length(closed);
     co_return std::move(view).error();
   }
   if (end_ == told) end_ = 0;
   if (written.mtime_ns != 0) reported_writes_++;
   on_update(std::move(*view));
+  save_length();
   co_return Result<void>();
 }
 
@@ -527,16 +542,18 @@ Task<Result<void>> File::sync(ErrorSeq::Cursor& cursor) {
   co_return synced;
 }
 
-Task<Result<void>> File::truncate(uint64_t length) {
+Task<Result<void>> File::truncate(uint64_t length, uint64_t origin) {
   if (!session_) co_return not_for_writing(view_.inode);
   FF_CO_TRY(co_await behind_.flush(WriteBehind::Retry::wait));
   discard_unwritten(length);
   FF_CO_TRY(std::string right, co_await capability());
-  auto truncating = of_.metadata_.truncate({}, ref(), length, std::move(right));
-  FF_CO_TRY(auto view, co_await std::move(truncating));
+  meta::Caller opener;
+  opener.origin = origin;
+  FF_CO_TRY(auto view, co_await of_.metadata_.truncate(opener, ref(), length, std::move(right)));
   end_ = 0;
   length_dirty_ = false;
   on_update(std::move(view));
+  save_length();
   co_return Result<void>();
 }
 
@@ -582,6 +599,12 @@ Task<void> File::unlock() {
   (void)co_await of_.metadata_.unlock(ref(), owner);  // otherwise it expires
 }
 
+void File::abandon() {
+  closed_ = true;
+  if (session_) of_.writers_.erase({view_.inode.id, session_->number});
+  record_ = RecoveryTable::Record();
+}
+
 Task<Result<void>> File::close() {
   if (std::exchange(closed_, true)) co_return Result<void>();
   co_await unlock();
@@ -591,10 +614,11 @@ Task<Result<void>> File::close() {
   if (!session_) co_return first;
   if (length_published()) {
     of_.writers_.erase({view_.inode.id, session_->number});
-    of_.end_session({.inode = view_.inode.id, .session = *session_});
+    of_.end_session({.inode = view_.inode.id, .session = *session_}, std::move(record_));
     co_return first;
   }
   auto told = co_await flush_length(true);
+  record_ = RecoveryTable::Record();
   of_.writers_.erase({view_.inode.id, session_->number});
   // A removed file needs no length.
   if (told || told.error().code == Errc::stale) co_return first;

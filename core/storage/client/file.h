@@ -25,7 +25,8 @@ class File : public std::enable_shared_from_this<File> {
  public:
   // Called by FileSystem only.
   File(FileSystem& of, meta::Caller caller, meta::InodeView view,
-       std::vector<cluster::ChainId> chains, std::optional<meta::SessionId> session);
+       std::vector<cluster::ChainId> chains, std::optional<meta::SessionId> session,
+       RecoveryTable::Record record = {});
 
   // The offset behind the last stored byte. The file reads as zeros from there to its length.
   Task<Result<uint64_t>> stored_length();
@@ -72,8 +73,9 @@ class File : public std::enable_shared_from_this<File> {
   // The first data range that ends behind `offset`, at the granularity of chunks. If there is none:
   // an empty range at the end of the file.
   Task<Result<io::DataRange>> next_data(uint64_t offset);
-  // Appends atomically: concurrent appends never overlap. Returns the offset.
-  Task<Result<uint64_t>> append(ByteView from);
+  // Appends atomically: concurrent appends never overlap. Returns the offset. `origin`: as
+  // meta::Caller::origin.
+  Task<Result<uint64_t>> append(ByteView from, uint64_t origin = 0);
   // Makes all writes of this client to the inode durable, and publishes the length. Returns the
   // newest writeback error that this description has not seen (client/error_seq.h).
   Task<Result<void>> sync() { return sync(error_cursor_); }
@@ -88,7 +90,7 @@ class File : public std::enable_shared_from_this<File> {
   // For close(2): publish_length(), then the error that sync() would report. sync() still reports
   // it.
   Task<Result<void>> flush_on_close(const ErrorSeq::Cursor& cursor);
-  Task<Result<void>> truncate(uint64_t length);
+  Task<Result<void>> truncate(uint64_t length, uint64_t origin = 0);
   // The file is truncated by name: drops unwritten bytes behind `length`.
   void discard_unwritten(uint64_t length) { behind_.discard(length, UINT64_MAX); }
   // The current attributes, including what was written here.
@@ -96,6 +98,9 @@ class File : public std::enable_shared_from_this<File> {
   // Acquires the advisory lock of the file until close(). False: another owner holds it, or has not
   // been silent for meta::kLockExpiryNs yet.
   Task<Result<bool>> try_lock(meta::Caller caller);
+  // Drops the file and keeps its session at the server. It must have no buffered bytes.
+  void abandon();
+  std::optional<meta::SessionId> session() const { return session_; }
   // Writes everything, reports the length and ends the session. Returns the error that sync() would
   // report. Bytes that still cannot be written are lost. Only the first call has an effect.
   Task<Result<void>> close();
@@ -105,6 +110,7 @@ class File : public std::enable_shared_from_this<File> {
   struct Part;
   std::vector<Part> parts(uint64_t offset, uint64_t size) const;
   void mark_written();
+  void save_length();
   Result<void> check_write(uint64_t offset, uint64_t size) const;
   Task<Result<void>> write_part(Part part, ByteView from);
   Task<Result<std::string>> capability();
@@ -137,7 +143,8 @@ class File : public std::enable_shared_from_this<File> {
   bool length_dirty_ = false;  // written since the last report
   int64_t written_ns_ = 0;     // time of the last write, wall clock
   uint64_t reported_writes_ = 0;
-  size_t length_flushes_ = 0;  // reports in flight, which may fail
+  size_t length_flushes_ = 0;     // reports in flight, which may fail
+  RecoveryTable::Record record_;  // of the session
   const std::shared_ptr<InodeState> state_;
   ErrorSeq::Cursor error_cursor_;
   // Set while the lock is held.

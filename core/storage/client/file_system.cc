@@ -3,6 +3,7 @@
 #include "storage/cluster/service.h"
 
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "platform/base/log.h"
@@ -16,12 +17,17 @@ constexpr int64_t kSettlePollNs = 20 * kMillisecond;
 constexpr int64_t kLengthReportNs = 2 * kSecond;
 constexpr int64_t kWritebackNs = kSecond;
 constexpr int64_t kSyncNs = 2 * kSecond;
-// Acknowledged bytes are durable after this time, unless all replicas lost power.
-constexpr int64_t kDurableNs = 10 * kSecond;
 constexpr size_t kUnreportedMax = 10'000;     // inodes that wait for an fsync to report their error
 constexpr int64_t kSpaceNs = 5 * kSecond;     // cache time
 constexpr int64_t kAskNs = 3 * kSecond;       // timeout per manager
 constexpr int64_t kRoutingNs = 10 * kSecond;  // how long to wait for a new chain table
+
+Error too_many_open() {
+  Error error = errno_error(ENFILE, "the recovery table of the mount is full");
+  error.code = Errc::busy;
+  error.hint = std::string("Close files, or give 'ff mount' more --memory.");
+  return error;
+}
 
 }  // namespace
 
@@ -30,11 +36,14 @@ FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Addre
     : context_(context),
       routing_(context, servers, [this] { storage_.on_routing_change(); }),
       storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
-      metadata_(context, servers,
-                [this](meta::InodeId inode, Error error) { report_lost(inode, std::move(error)); }),
+      metadata_(
+          context, servers,
+          [this](meta::InodeId inode, Error error) { report_lost(inode, std::move(error)); },
+          options.recovery == nullptr ? nullptr : &options.recovery->metadata()),
       managers_(context, servers),
       behind_(context.loop, options.arena, std::max<uint64_t>(options.write_behind / kMiB, 64),
-              context.metrics),
+              context.metrics, options.recovery, options.data),
+      recovery_(options.recovery),
       gate_(context.loop) {}
 
 FileSystem::~FileSystem() = default;
@@ -88,7 +97,11 @@ Task<Result<meta::InodeView>> FileSystem::stat(meta::InodeRef inode) {
 
 std::shared_ptr<InodeState> FileSystem::state_of(meta::InodeId inode) {
   auto& state = states_[inode];
-  if (state == nullptr) state = std::make_shared<InodeState>();
+  if (state != nullptr) return state;
+  state = std::make_shared<InodeState>();
+  if (recovery_ != nullptr) {
+    state->errors.watch([this, inode](const ErrorSeq& errors) { record_errors(inode, errors); });
+  }
   return state;
 }
 
@@ -115,7 +128,9 @@ void FileSystem::drop_states() {
     }
     if (!state.idle_since_ns) state.idle_since_ns = now_ns;
     if (state.errors.has_unreported() && waiting++ < kUnreportedMax) return false;
-    return state.unsynced.empty() || now_ns - *state.idle_since_ns >= kDurableNs;
+    const bool drop = state.unsynced.empty() || now_ns - *state.idle_since_ns >= kDurableNs;
+    if (drop) error_records_.erase(one.first);
+    return drop;
   });
 }
 
@@ -159,8 +174,8 @@ Task<void> FileSystem::run_metadata_syncs() {
   }
 }
 
-void FileSystem::end_session(meta::Namespace::EndedSession ended) {
-  ended_.push_back(ended);
+void FileSystem::end_session(meta::Namespace::EndedSession ended, RecoveryTable::Record record) {
+  ended_.push_back({ended, std::move(record)});
   if (ended_.size() == meta::kEndedSessionsMax) gate_.spawn(report_ended_sessions());
 }
 
@@ -169,8 +184,11 @@ Task<void> FileSystem::report_ended_sessions() {
   while (!ended_.empty()) {
     const size_t count = std::min(ended_.size(), meta::kEndedSessionsMax);
     const auto middle = ended_.begin() + static_cast<std::ptrdiff_t>(count);
-    std::vector<meta::Namespace::EndedSession> some(ended_.begin(), middle);
+    const std::vector<HeldSession> reported(std::make_move_iterator(ended_.begin()),
+                                            std::make_move_iterator(middle));
     ended_.erase(ended_.begin(), middle);
+    std::vector<meta::Namespace::EndedSession> some;
+    for (const HeldSession& one : reported) some.push_back(one.session);
     const auto told = co_await metadata_.end_sessions(std::move(some));
     if (!told) co_return;
   }
@@ -230,15 +248,17 @@ Task<Result<std::vector<cluster::ChainId>>> FileSystem::chains_of(const meta::La
 }
 
 Task<Result<std::shared_ptr<File>>> FileSystem::make_file(meta::Caller caller, meta::InodeView view,
-                                                          std::optional<meta::SessionId> session) {
+                                                          std::optional<meta::SessionId> session,
+                                                          RecoveryTable::Record record) {
   if (!view.inode.is(meta::InodeType::file)) {
     const int sys = view.inode.is(meta::InodeType::directory) ? EISDIR : EINVAL;
     co_return errno_error(sys, fmt::format("inode {}", view.inode.id));
   }
   apply_local_writes(view.inode);
   FF_CO_TRY(auto chains, co_await chains_of(view.inode.layout));
-  auto file =
-      std::make_shared<File>(*this, std::move(caller), std::move(view), std::move(chains), session);
+  mark_unsynced(*state_of(view.inode.id), chains);
+  auto file = std::make_shared<File>(*this, std::move(caller), std::move(view), std::move(chains),
+                                     session, std::move(record));
   if (session) writers_[{file->inode().id, session->number}] = file;
   co_return file;
 }
@@ -249,21 +269,28 @@ std::shared_ptr<File> FileSystem::reader(const File& file) {
 
 Task<Result<std::shared_ptr<File>>> FileSystem::open(meta::Caller caller, meta::InodeRef inode,
                                                      uint32_t rights) {
+  if (!has_recovery_room()) co_return too_many_open();
   std::optional<meta::SessionId> session;
-  if ((rights & meta::kMayWrite) != 0) session = metadata_.new_session();
+  RecoveryTable::Record record;
+  if ((rights & meta::kMayWrite) != 0) {
+    session = metadata_.new_session(caller.origin);
+    record = record_session(inode, *session);
+  }
   FF_CO_TRY(auto view, co_await metadata_.open(caller, std::move(inode), rights, session));
-  co_return co_await make_file(std::move(caller), std::move(view), session);
+  co_return co_await make_file(std::move(caller), std::move(view), session, std::move(record));
 }
 
 Task<Result<std::shared_ptr<File>>> FileSystem::create(meta::Caller caller, meta::InodeRef dir,
                                                        std::string name,
                                                        meta::Namespace::CreateOptions make) {
-  make.session = metadata_.new_session();
+  if (!has_recovery_room()) co_return too_many_open();
+  make.session = metadata_.new_session(caller.origin);
   make.rights |= meta::kMayWrite;
   const auto session = make.session;
   FF_CO_TRY(auto view,
             co_await metadata_.create(caller, std::move(dir), std::move(name), std::move(make)));
-  co_return co_await make_file(std::move(caller), std::move(view), session);
+  auto record = record_session(view.ref(), *session);
+  co_return co_await make_file(std::move(caller), std::move(view), session, std::move(record));
 }
 
 }  // namespace ff::client

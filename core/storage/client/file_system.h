@@ -18,11 +18,15 @@
 #include "storage/chain/chain_client.h"
 #include "storage/client/file.h"
 #include "storage/client/inode_state.h"
+#include "storage/client/recovery_table.h"
 #include "storage/cluster/manager_client.h"
 #include "storage/cluster/routing_cache.h"
 #include "storage/meta/meta_client.h"
 
 namespace ff::client {
+
+// Acknowledged bytes are durable after this time, unless all replicas lost power.
+constexpr int64_t kDurableNs = 10 * kSecond;
 
 class FileSystem {
  public:
@@ -31,6 +35,9 @@ class FileSystem {
     // buffers of write-behind. May be empty.
     ByteSpan arena = {};
     uint64_t write_behind = 256 * kMiB;  // dirty bytes of all files
+    // Null: what is acknowledged and not stored is lost with the process.
+    RecoveryTable* recovery = nullptr;
+    ByteSpan data = {};  // memory that outlives the process like `recovery`, and contains `arena`
   };
   // `servers`: the serve-meta daemons. `context` outlives it.
   FileSystem(rpc::ClientContext& context, const std::vector<net::Address>& servers,
@@ -41,6 +48,25 @@ class FileSystem {
   // Waits for the routing. Errc::not_found: the cluster is not initialized; the call can be
   // repeated.
   Task<Result<void>> start(int64_t deadline_ns);
+  // Continues what the predecessor left in Options::recovery: its errors, sessions and
+  // write-behind. Returns after storage has all its bytes. Call it once, after start() and before
+  // any other call.
+  struct HeldSession {
+    meta::Namespace::EndedSession session = {};
+    RecoveryTable::Record record = {};
+  };
+  struct Restored {
+    std::vector<std::shared_ptr<File>> writers = {};  // open for writing, each to be closed
+    std::vector<HeldSession> holders = {};            // of files without a name
+  };
+  Task<Result<Restored>> restore();
+  // A file that the predecessor had open for reading.
+  Task<Result<std::shared_ptr<File>>> restore_reader(meta::InodeRef inode);
+  RecoveryTable* recovery() const { return recovery_; }
+  // Whether the recovery table can take the records of one more request.
+  bool has_recovery_room() const {
+    return recovery_ == nullptr || recovery_->used() + 8 < recovery_->capacity();
+  }
   // Fetches the routing again.
   void refresh() { routing_.refresh(); }
   // Whether the cluster has chains. Without chains, files cannot be created.
@@ -74,7 +100,7 @@ class FileSystem {
   // Adds unreported local writes to the attributes, so that readers here see them.
   void apply_local_writes(meta::Inode& inode) const;
   // Ends a session that has no length to report; sent with the next batch.
-  void end_session(meta::Namespace::EndedSession ended);
+  void end_session(meta::Namespace::EndedSession ended, RecoveryTable::Record record = {});
   // Records that acknowledged data or metadata of the inode was lost, and logs it. The next
   // fsync(2) of each opener reports it (client/error_seq.h).
   void report_lost(meta::InodeId inode, Error error);
@@ -97,7 +123,17 @@ class FileSystem {
  private:
   friend class File;
   Task<Result<std::shared_ptr<File>>> make_file(meta::Caller caller, meta::InodeView view,
-                                                std::optional<meta::SessionId> session);
+                                                std::optional<meta::SessionId> session,
+                                                RecoveryTable::Record record = {});
+  Task<Result<meta::InodeView>> restored_view(meta::InodeRef inode, uint32_t rights,
+                                              std::optional<meta::SessionId> session);
+  void restore_errors();
+  Task<Result<void>> restore_writer(RecoveryTable::Record record, Restored& into);
+  Task<Result<void>> replay(std::shared_ptr<File> file, std::vector<RecoveryTable::Record> buffers);
+  Task<Result<void>> replay_all(const Restored& restored);
+  RecoveryTable::Record record_session(const meta::InodeRef& inode, meta::SessionId session) const;
+  void record_errors(meta::InodeId inode, const ErrorSeq& errors);
+  void mark_unsynced(InodeState& state, const std::vector<cluster::ChainId>& chains) const;
   Task<void> run_length_reports();
   Task<void> run_metadata_syncs();
   Task<void> run_lock_renewals();
@@ -113,13 +149,16 @@ class FileSystem {
   Space space_;
   std::optional<int64_t> space_ns_;  // when `space_` was fetched
   WriteBehind::Shared behind_;
+  RecoveryTable* const recovery_;
+  std::optional<int64_t> restored_ns_;  // when restore() was called, if there was a predecessor
+  std::unordered_map<meta::InodeId, RecoveryTable::Record> error_records_;
   bool started_ = false;
   // By inode and session.
   std::map<std::pair<meta::InodeId, uint64_t>, std::weak_ptr<File>> writers_;
   std::map<uint64_t, std::weak_ptr<File>> locked_;  // by the owner of the lock
   std::unordered_map<meta::InodeId, std::shared_ptr<InodeState>> states_;
-  ErrorSeq errors_;                                   // of all inodes
-  std::vector<meta::Namespace::EndedSession> ended_;  // ended sessions that were not reported yet
+  ErrorSeq errors_;                 // of all inodes
+  std::vector<HeldSession> ended_;  // ended sessions that were not reported yet
   Gate gate_;
 };
 

@@ -17,6 +17,8 @@ namespace ff::client {
 class UnsyncedWrites {
  public:
   bool empty() const { return chains_.empty(); }
+  // Of writes that a predecessor of this process made: no sync tells whether they were lost.
+  static constexpr uint64_t kAnyVerifier = 0;
   // The number of writes so far; a sync that starts now covers them.
   uint64_t count() const { return count_; }
   void add(cluster::ChainId chain, uint64_t verifier) { chains_[chain][verifier] = ++count_; }
@@ -30,9 +32,10 @@ class UnsyncedWrites {
   bool on_sync(cluster::ChainId chain, uint64_t verifier, uint64_t count) {
     const auto found = chains_.find(chain);
     if (found == chains_.end()) return true;
-    const bool kept = std::erase_if(found->second, [&](const auto& one) {
-                        return one.second <= count && one.first != verifier;
-                      }) == 0;
+    const bool kept =
+        std::erase_if(found->second, [&](const auto& one) {
+          return one.second <= count && one.first != verifier && one.first != kAnyVerifier;
+        }) == 0;
     std::erase_if(found->second, [&](const auto& one) { return one.second <= count; });
     if (found->second.empty()) chains_.erase(found);
     return kept;

@@ -4,20 +4,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "platform/base/log.h"
 
 namespace ff::client {
 
-namespace {
-
-// The file is removed or the writer has no right to it: retrying is useless.
-bool is_permanent(const Error& error) {
+bool is_permanent_write_error(const Error& error) {
   if (error.sys == ESTALE || error.sys == ENOENT || error.sys == EACCES) return true;
   return error.code == Errc::stale || error.code == Errc::refused || error.code == Errc::usage;
 }
-
-}  // namespace
 
 // The newest bytes of a chunk that could not be written; memory for the whole chunk.
 struct WriteBehind::FailedChunk {
@@ -33,21 +29,27 @@ struct WriteBehind::FailedChunk {
   std::map<uint64_t, uint64_t> runs = {};  // begin and end, offsets in the file
   Error why = {};
   bool retrying = false;
+  std::vector<RecoveryTable::Record> records = {};  // one per run
+  uint64_t order = 0;                               // of the newest failed write
 };
 
-WriteBehind::Shared::Shared(Loop& loop, ByteSpan arena, uint64_t mib, Metrics& metrics)
+WriteBehind::Shared::Shared(Loop& loop, ByteSpan arena, uint64_t mib, Metrics& metrics,
+                            RecoveryTable* table, ByteSpan memory_of_table)
     : memory(arena),
       capacity_mib(mib),
       free_mib(loop, mib),
       lost_bytes(metrics.counter("ff_client_lost_bytes_total",
-                                 "Written bytes that storage never accepted")) {}
+                                 "Written bytes that storage never accepted")),
+      recovery(table),
+      data(memory_of_table) {}
 
 WriteBehind::WriteBehind(Loop& loop, Shared& shared, ErrorSeq& errors, const meta::Inode& inode,
-                         Write write)
+                         uint64_t session, Write write)
     : loop_(loop),
       shared_(shared),
       errors_(errors),
       inode_(inode.id),
+      session_(session),
       chunk_size_(inode.layout.chunk_size),
       units_(std::max<size_t>(1, chunk_size_ / kMiB)),
       write_(std::move(write)),
@@ -67,7 +69,39 @@ Task<Result<void>> WriteBehind::add(uint64_t offset, ByteView from,
     offset += size;
     from = from.subspan(size);
   }
+  if (unrecorded_ == 0) co_return Result<void>();
+  // A successor of this process would not find these bytes: store them now.
+  FF_CO_TRY(co_await flush(Retry::wait));
+  if (auto still = error()) co_return std::move(*still);
   co_return Result<void>();
+}
+
+// Empty: the table is full, or the bytes lie elsewhere.
+RecoveryTable::Record WriteBehind::record(ByteView bytes, uint64_t begin, uint64_t order) const {
+  const auto at = reinterpret_cast<uintptr_t>(bytes.data());
+  const auto data = reinterpret_cast<uintptr_t>(shared_.data.data());
+  if (at < data || at + bytes.size() > data + shared_.data.size()) return {};
+  return shared_.recovery->add({.kind = RecoveryTable::Kind::buffer,
+                                .fixed = {inode_, session_, begin, at - data},
+                                .live = {bytes.size()},
+                                .order = order});
+}
+
+void WriteBehind::record(uint64_t chunk, Buffer& buffer) {
+  if (shared_.recovery == nullptr) return;
+  buffer.record = record(bytes_of(chunk, buffer), buffer.begin, 0);
+  buffer.unrecorded = !buffer.record;
+  if (buffer.unrecorded) unrecorded_++;
+}
+
+void WriteBehind::record(uint64_t chunk, FailedChunk& kept) const {
+  if (shared_.recovery == nullptr) return;
+  std::vector<RecoveryTable::Record> records;
+  for (const auto& [begin, end] : kept.runs) {
+    const ByteView bytes = kept.memory.span().subspan(begin - chunk * chunk_size_, end - begin);
+    records.push_back(record(bytes, begin, kept.order));
+  }
+  kept.records = std::move(records);
 }
 
 Task<Result<void>> WriteBehind::add_to(uint64_t chunk, uint64_t offset, ByteView from,
@@ -78,6 +112,7 @@ Task<Result<void>> WriteBehind::add_to(uint64_t chunk, uint64_t offset, ByteView
     if (offset == buffer.begin + buffer.size) {
       std::ranges::copy(from, buffer.memory.span().subspan(at).begin());
       buffer.size += from.size();
+      if (buffer.record) buffer.record.set_live(0, buffer.size);
       if (at + from.size() == chunk_size_) start(found);
       co_return Result<void>();
     }
@@ -104,6 +139,7 @@ Task<Result<void>> WriteBehind::add_to(uint64_t chunk, uint64_t offset, ByteView
     buffer.memory = shared_.memory.allocate(chunk_size_);
     std::ranges::copy(from, buffer.memory.span().subspan(at).begin());
   }
+  record(chunk, buffer);
   const auto added = buffers_.emplace(chunk, std::move(buffer)).first;
   if (at + from.size() == chunk_size_) start(added);
   co_return Result<void>();
@@ -151,6 +187,7 @@ ByteView WriteBehind::bytes_of(uint64_t chunk, const Buffer& buffer) const {
 
 Task<void> WriteBehind::write(uint64_t chunk, uint64_t ticket, Buffer buffer) {
   const auto written = co_await write_in_turn(chunk, ticket, bytes_of(chunk, buffer), buffer.begin);
+  if (buffer.unrecorded) unrecorded_--;
   if (!written) keep_failed(chunk, std::move(buffer), written.error());
   if (written && !failed_chunks_.empty()) discard(buffer.begin, buffer.begin + buffer.size);
   end_turn(chunk, writing_);
@@ -212,7 +249,7 @@ Task<Result<void>> WriteBehind::write_failed_chunk(uint64_t chunk, uint64_t tick
     const auto [begin, end] = *kept.runs.begin();
     FF_CO_TRY(co_await write_(
         begin, kept.memory.span().subspan(begin - chunk * chunk_size_, end - begin)));
-    discard(kept, begin, end);
+    discard(chunk, kept, begin, end);
   }
   co_return Result<void>();
 }
@@ -226,7 +263,7 @@ Task<void> WriteBehind::rewrite(uint64_t chunk, uint64_t ticket, FailedChunkRef 
   if (there && !written) {
     kept->why = written.error();
     on_failure(written.error());
-    if (is_permanent(written.error())) drop_failed(chunk, written.error());
+    if (is_permanent_write_error(written.error())) drop_failed(chunk, written.error());
   }
   end_turn(chunk, retries_);
 }
@@ -256,8 +293,8 @@ WriteBehind::FailedChunkRef WriteBehind::make_failed_chunk(uint64_t chunk, Buffe
 void WriteBehind::keep_failed(uint64_t chunk, Buffer buffer, const Error& why) {
   on_failure(why);
   const uint64_t end = buffer.begin + buffer.size;
-  if (is_permanent(why)) drop_failed(chunk, why);
-  if (is_permanent(why) || closing_) return report_lost(buffer.begin, end, why);
+  if (is_permanent_write_error(why)) drop_failed(chunk, why);
+  if (is_permanent_write_error(why) || closing_) return report_lost(buffer.begin, end, why);
   const auto found = failed_chunks_.find(chunk);
   const bool fresh = found == failed_chunks_.end();
   const FailedChunkRef kept = fresh ? make_failed_chunk(chunk, buffer) : found->second;
@@ -266,9 +303,11 @@ void WriteBehind::keep_failed(uint64_t chunk, Buffer buffer, const Error& why) {
     const auto at = static_cast<std::ptrdiff_t>(buffer.begin - chunk * chunk_size_);
     std::ranges::copy(bytes_of(chunk, buffer), kept->memory.span().begin() + at);
   }
-  discard(*kept, buffer.begin, end);
+  discard(chunk, *kept, buffer.begin, end);
   kept->runs[buffer.begin] = end;
   kept->why = why;
+  if (buffer.record) kept->order = std::max(kept->order, buffer.record.order());
+  record(chunk, *kept);
 }
 
 void WriteBehind::drop_failed(uint64_t chunk, const Error& why) {
@@ -302,7 +341,8 @@ void WriteBehind::overlay(uint64_t offset, ByteSpan into) const {
   }
 }
 
-void WriteBehind::discard(FailedChunk& kept, uint64_t begin, uint64_t end) const {
+void WriteBehind::discard(uint64_t chunk, FailedChunk& kept, uint64_t begin, uint64_t end) const {
+  bool changed = false;
   auto at = kept.runs.upper_bound(begin);
   if (at != kept.runs.begin()) --at;
   while (at != kept.runs.end() && at->first < end) {
@@ -312,14 +352,16 @@ void WriteBehind::discard(FailedChunk& kept, uint64_t begin, uint64_t end) const
       continue;
     }
     at = kept.runs.erase(at);
+    changed = true;
     if (from < begin) kept.runs[from] = begin;
     if (to > end) kept.runs[end] = to;
   }
+  if (changed) record(chunk, kept);
 }
 
 void WriteBehind::discard(uint64_t begin, uint64_t end) {
   std::erase_if(failed_chunks_, [&](const auto& one) {
-    discard(*one.second, begin, end);
+    discard(one.first, *one.second, begin, end);
     return one.second->runs.empty();
   });
 }

@@ -20,24 +20,34 @@
 #include "platform/base/wait.h"
 #include "storage/chain/buffer_pool.h"
 #include "storage/client/error_seq.h"
+#include "storage/client/recovery_table.h"
 #include "storage/meta/inode.h"
 
 namespace ff::client {
+
+// The file is removed or the writer has no right to it: retrying is useless.
+bool is_permanent_write_error(const Error& error);
 
 class WriteBehind {
  public:
   // Shared by all files of a client.
   struct Shared {
-    Shared(Loop& loop, ByteSpan arena, uint64_t mib, Metrics& metrics);
+    // With `recovery`, each acknowledged byte has a record before add() returns; the bytes lie in
+    // `data`, memory that outlives the process and contains `arena`.
+    Shared(Loop& loop, ByteSpan arena, uint64_t mib, Metrics& metrics, RecoveryTable* recovery,
+           ByteSpan data);
     chain::BufferPool memory;
     const uint64_t capacity_mib;  // MiB
     Semaphore free_mib;           // of those
     uint64_t failed_mib = 0;      // MiB of failed writes
     Counter& lost_bytes;
+    RecoveryTable* const recovery;  // null: none
+    const ByteSpan data;
   };
   using Write = std::function<Task<Result<void>>(uint64_t offset, ByteView from)>;
-  // `shared`, `errors` and `write` must outlive it.
-  WriteBehind(Loop& loop, Shared& shared, ErrorSeq& errors, const meta::Inode& inode, Write write);
+  // `shared`, `errors` and `write` must outlive it. `session`: with which the file is open.
+  WriteBehind(Loop& loop, Shared& shared, ErrorSeq& errors, const meta::Inode& inode,
+              uint64_t session, Write write);
 
   // No bytes are buffered or being written for the first time.
   bool empty() const { return buffers_.empty() && writing_ == 0; }
@@ -75,6 +85,8 @@ class WriteBehind {
     uint64_t begin = 0;  // in the file
     uint64_t size = 0;
     int64_t since_ns = 0;
+    RecoveryTable::Record record = {};
+    bool unrecorded = false;  // a record was wanted and not possible
   };
   using Buffers = std::map<uint64_t, Buffer>;  // by chunk
   struct FailedChunk;
@@ -90,6 +102,9 @@ class WriteBehind {
   Task<Result<void>> write_in_turn(uint64_t chunk, uint64_t ticket, ByteView from, uint64_t offset);
   Task<void> write(uint64_t chunk, uint64_t ticket, Buffer buffer);
   ByteView bytes_of(uint64_t chunk, const Buffer& buffer) const;
+  RecoveryTable::Record record(ByteView bytes, uint64_t begin, uint64_t order) const;
+  void record(uint64_t chunk, Buffer& buffer);
+  void record(uint64_t chunk, FailedChunk& kept) const;
   bool due() const { return loop_.now_ns() - failed_ns_ >= kRetryNs; }
   void retry_all();
   Task<Result<void>> write_failed_chunk(uint64_t chunk, uint64_t ticket, FailedChunk& kept);
@@ -99,7 +114,7 @@ class WriteBehind {
   FailedChunkRef make_failed_chunk(uint64_t chunk, Buffer& buffer);
   void drop_failed(uint64_t chunk, const Error& why);
   void report_lost(uint64_t begin, uint64_t end, const Error& why);
-  void discard(FailedChunk& kept, uint64_t begin, uint64_t end) const;
+  void discard(uint64_t chunk, FailedChunk& kept, uint64_t begin, uint64_t end) const;
 
   static constexpr int64_t kRetryNs = 5 * kSecond;
 
@@ -107,6 +122,7 @@ class WriteBehind {
   Shared& shared_;
   ErrorSeq& errors_;
   const meta::InodeId inode_;
+  const uint64_t session_;
   const uint64_t chunk_size_;
   const size_t units_;  // MiB of a chunk
   const Write write_;
@@ -122,8 +138,9 @@ class WriteBehind {
   };
   std::map<uint64_t, WriteOrder> order_;
   size_t writing_ = 0;
-  size_t retries_ = 0;  // retries in flight
-  Event done_;          // pulsed after each write
+  size_t retries_ = 0;     // retries in flight
+  size_t unrecorded_ = 0;  // buffers
+  Event done_;             // pulsed after each write
   Gate gate_;
 };
 

@@ -20,6 +20,9 @@ struct Caller {
   std::vector<uint32_t> groups = {};  // supplementary, without gid
   // The directory above which it reaches nothing: paths and links that lead out are refused.
   InodeId top = kRoot;
+  // The number of the program's request to a mount; 0: none. A change that is repeated for the same
+  // request, after the mount's process has died, is applied once (MetaClientState).
+  uint64_t origin = 0;
   bool is_root() const { return uid == 0; }
   bool in_group(uint32_t group) const;
 };

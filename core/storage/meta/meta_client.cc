@@ -55,26 +55,45 @@ std::string text(const UncommittedChanges::Action& action) {
 
 }  // namespace
 
-// One slot of the client; the destructor returns it.
+// One slot of the client. The destructor returns it, or keeps it for its origin.
 class MetaClient::Slot {
  public:
-  Slot(MetaClient& of, Semaphore::Permit hold)
-      : client_(of), hold_(std::move(hold)), number_(of.free_.back()) {
-    client_.free_.pop_back();
+  Slot(MetaClient& of, HeldSlot held, uint64_t origin)
+      : client_(of), held_(std::move(held)), origin_(origin) {}
+  ~Slot() {
+    MetaClientState::Slot& state = client_.state_.slots[held_.number];
+    const auto kept = client_.held_.find(origin_);
+    if (origin_ != 0 && kept != client_.held_.end() && kept->second.number == held_.number) {
+      kept->second.hold = std::move(held_.hold);
+      kept->second.busy = false;
+      return;
+    }
+    state.origin.store(0);
+    client_.free_.push_back(held_.number);
   }
-  ~Slot() { client_.free_.push_back(number_); }
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
-  void put(wire::Request& out) {
+
+  void put(wire::Request& out, uint32_t method, Origin origin) {
+    MetaClientState::Slot& state = client_.state_.slots[held_.number];
+    const bool repeats = held_.restored && state.method.load() == method;
+    if (!repeats) {
+      state.origin.store(0);
+      state.method.store(method);
+      state.session.store(origin.session);
+      state.sequence.store(state.sequence.load() + 1);
+      state.origin.store(origin_);
+    }
     out.set_client(client_.client_);
-    out.set_slot(number_);
-    out.set_sequence(++client_.sequences_[number_]);
+    out.set_slot(held_.number);
+    out.set_sequence(state.sequence.load());
+    out.set_again(repeats);
   }
 
  private:
   MetaClient& client_;
-  Semaphore::Permit hold_;
-  const uint32_t number_;
+  HeldSlot held_;
+  const uint64_t origin_;
 };
 
 struct MetaClient::Attempt {
@@ -85,23 +104,87 @@ struct MetaClient::Attempt {
 };
 
 MetaClient::MetaClient(rpc::ClientContext& context, const std::vector<net::Address>& servers,
-                       OnLost on_lost)
+                       OnLost on_lost, MetaClientState* state)
     : context_(context),
       loop_(context.loop),
       preferred_server_(context.rng.below(std::max<size_t>(servers.size(), 1))),
-      client_(context.rng.next()),
+      own_state_(state == nullptr ? std::make_unique<MetaClientState>() : nullptr),
+      state_(state == nullptr ? *own_state_ : *state),
+      client_(state_.client.load() != 0 ? state_.client.load() : context.rng.next()),
       registering_(context.loop, 1),
       slots_(context.loop, kSlots),
       on_lost_(std::move(on_lost)),
       resending_(context.loop, 1),
-      sequences_(kSlots),
       gate_(context.loop) {
   FF_CHECK(!servers.empty());
   for (const net::Address& address : servers) {
     servers_.push_back(
         std::make_unique<rpc::Client>(context, address, auth::Service{auth::Role::meta, {}}));
   }
-  for (uint32_t i = kSlots; i > 0; i--) free_.push_back(i - 1);
+  state_.client.store(client_);
+  for (uint32_t i = kSlots; i > 0; i--) {
+    const uint64_t origin = state_.slots[i - 1].origin.load();
+    if (origin == 0 || held_.contains(origin)) {
+      free_.push_back(i - 1);
+      continue;
+    }
+    held_[origin] = {.number = i - 1, .hold = *slots_.try_acquire(1), .restored = true};
+  }
+}
+
+SessionId MetaClient::new_session(uint64_t origin) {
+  const auto held = origin == 0 ? held_.end() : held_.find(origin);
+  if (held != held_.end() && held->second.restored) {
+    const uint64_t number = state_.slots[held->second.number].session.load();
+    if (number != 0) return session(number);
+  }
+  const uint64_t number = state_.sessions.load() + 1;
+  state_.sessions.store(number);
+  return session(number);
+}
+
+bool MetaClient::awaits(SessionId session) const {
+  return std::ranges::any_of(held_, [&](const auto& one) {
+    return one.second.restored && state_.slots[one.second.number].session.load() == session.number;
+  });
+}
+
+void MetaClient::end_origin(uint64_t origin) {
+  const auto held = held_.find(origin);
+  if (held == held_.end()) return;
+  const bool busy = held->second.busy;  // then ~Slot() returns it
+  const uint32_t number = held->second.number;
+  held_.erase(held);
+  if (busy) return;
+  state_.slots[number].origin.store(0);
+  free_.push_back(number);
+}
+
+void MetaClient::end_restored_origins() {
+  std::vector<uint64_t> restored;
+  for (const auto& [origin, held] : held_) {
+    if (held.restored && !held.busy) restored.push_back(origin);
+  }
+  for (const uint64_t origin : restored) end_origin(origin);
+}
+
+// The slot that the origin has already, or a free one.
+Task<Result<MetaClient::HeldSlot>> MetaClient::acquire_slot(uint64_t origin) {
+  const auto kept = origin == 0 ? held_.end() : held_.find(origin);
+  if (kept != held_.end() && !kept->second.busy) {
+    HeldSlot slot{.number = kept->second.number,
+                  .hold = std::move(kept->second.hold),
+                  .restored = std::exchange(kept->second.restored, false)};
+    kept->second.busy = true;
+    co_return slot;
+  }
+  FF_CO_TRY(auto hold, co_await slots_.acquire(1));
+  HeldSlot slot{.number = free_.back(), .hold = std::move(hold)};
+  free_.pop_back();
+  if (origin != 0 && !held_.contains(origin)) {
+    held_[origin] = {.number = slot.number, .hold = {}, .busy = true};
+  }
+  co_return slot;
 }
 
 Task<void> MetaClient::close() {
@@ -178,13 +261,14 @@ Task<void> MetaClient::keep_registered() {
 
 template <class Asked>
 Task<Result<InodeView>> MetaClient::change(rpc::Method<Asked, wire::InodeReply> method,
-                                           Asked request, UncommittedChanges::Action action,
+                                           Asked request, Origin origin,
+                                           UncommittedChanges::Action action,
                                            std::vector<InodeRef> refs, int64_t timeout_ns,
                                            int64_t attempt_ns) {
   FF_CO_TRY(co_await register_client());
-  FF_CO_TRY(auto hold, co_await slots_.acquire(1));
-  Slot slot(*this, std::move(hold));
-  slot.put(*request.mutable_request());
+  FF_CO_TRY(auto held, co_await acquire_slot(origin.request));
+  Slot slot(*this, std::move(held), origin.request);
+  slot.put(*request.mutable_request(), method.number, origin);
   FF_CO_TRY(const wire::InodeReply reply,
             co_await call(method, std::move(request), timeout_ns, attempt_ns));
   UncommittedChanges::Change change{.mark = mark_of(reply), .action = std::move(action)};
@@ -338,7 +422,8 @@ Task<Result<InodeView>> MetaClient::create(Caller caller, InodeRef dir, std::str
   if (create.session) put(*create.session, *request.mutable_session());
   request.set_rights(create.rights);
   request.set_chunk_size(create.chunk_size);
-  return change(kCreate, std::move(request), {"creation", name}, {std::move(dir)});
+  const Origin origin{caller.origin, create.session ? create.session->number : 0};
+  return change(kCreate, std::move(request), origin, {"creation", name}, {std::move(dir)});
 }
 
 Task<Result<InodeView>> MetaClient::open(Caller caller, InodeRef inode, uint32_t rights,
@@ -369,7 +454,8 @@ Task<Result<InodeView>> MetaClient::link(Caller caller, InodeRef inode, InodeRef
   put(caller, *request.mutable_who());
   put(inode, *request.mutable_inode());
   put(dir, name, *request.mutable_place());
-  return change(kLink, std::move(request), {"link", name}, {std::move(dir), std::move(inode)});
+  return change(kLink, std::move(request), {caller.origin}, {"link", name},
+                {std::move(dir), std::move(inode)});
 }
 
 namespace {
@@ -387,18 +473,19 @@ Task<Result<InodeView>> MetaClient::unlink(Caller caller, InodeRef dir, std::str
                                            std::optional<SessionId> holder) {
   wire::RemoveRequest request = removal(caller, dir, name);
   if (holder) put(*holder, *request.mutable_holder());
-  return change(kUnlink, std::move(request), {"removal", name}, {std::move(dir)});
+  const Origin origin{caller.origin, holder ? holder->number : 0};
+  return change(kUnlink, std::move(request), origin, {"removal", name}, {std::move(dir)});
 }
 
 Task<Result<InodeView>> MetaClient::rmdir(Caller caller, InodeRef dir, std::string name) {
   wire::RemoveRequest request = removal(caller, dir, name);
-  return change(kRmdir, std::move(request), {"removal", name}, {std::move(dir)});
+  return change(kRmdir, std::move(request), {caller.origin}, {"removal", name}, {std::move(dir)});
 }
 
 Task<Result<InodeView>> MetaClient::remove_tree(Caller caller, InodeRef dir, std::string name) {
   wire::RemoveRequest request = removal(caller, dir, name);
-  return change(kRemoveTree, std::move(request), {"removal", name}, {std::move(dir)}, kTimeoutNs,
-                kTimeoutNs);
+  return change(kRemoveTree, std::move(request), {caller.origin}, {"removal", name},
+                {std::move(dir)}, kTimeoutNs, kTimeoutNs);
 }
 
 Task<Result<InodeView>> MetaClient::rename(Caller caller, Rename rename) {
@@ -409,7 +496,8 @@ Task<Result<InodeView>> MetaClient::rename(Caller caller, Rename rename) {
   request.set_no_replace(rename.no_replace);
   request.set_exchange(rename.exchange);
   if (rename.holder) put(*rename.holder, *request.mutable_holder());
-  return change(kRename, std::move(request),
+  const Origin origin{caller.origin, rename.holder ? rename.holder->number : 0};
+  return change(kRename, std::move(request), origin,
                 {"rename", std::move(rename.from), std::move(rename.to)},
                 {std::move(rename.from_dir), std::move(rename.to_dir)});
 }
@@ -426,7 +514,7 @@ Task<Result<InodeView>> MetaClient::set_attributes(Caller caller, InodeRef inode
   if (to.mtime_ns) request.set_mtime_ns(*to.mtime_ns);
   request.set_times_now(to.times_now);
   const bool times_only = !to.mode && !to.uid && !to.gid;
-  return change(kSetAttributes, std::move(request),
+  return change(kSetAttributes, std::move(request), {caller.origin},
                 {times_only ? "change of times" : "change of mode or owner"}, {});
 }
 
@@ -435,7 +523,7 @@ Task<Result<InodeView>> MetaClient::set_layout(Caller caller, InodeRef dir, Layo
   put(caller, *request.mutable_who());
   put(dir, *request.mutable_dir());
   to_wire(layout, *request.mutable_layout());
-  return change(kSetLayout, std::move(request), {"change of layout"}, {});
+  return change(kSetLayout, std::move(request), {caller.origin}, {"change of layout"}, {});
 }
 
 Task<Result<std::optional<std::string>>> MetaClient::get_xattr(Caller caller, InodeRef inode,
@@ -465,7 +553,7 @@ Task<Result<InodeView>> MetaClient::set_xattr(Caller caller, InodeRef inode, std
   request.set_name(name);
   if (value) request.set_value(*value);
   request.set_mode(static_cast<uint32_t>(mode));
-  return change(kSetXattr, std::move(request), {"change of attribute", name}, {});
+  return change(kSetXattr, std::move(request), {caller.origin}, {"change of attribute", name}, {});
 }
 
 Task<Result<InodeView>> MetaClient::truncate(Caller caller, InodeRef inode, uint64_t length,
@@ -476,8 +564,8 @@ Task<Result<InodeView>> MetaClient::truncate(Caller caller, InodeRef inode, uint
   request.set_length(length);
   request.set_opened(capability.has_value());
   if (capability) request.set_capability(*capability);
-  return change(kTruncate, std::move(request), {.verb = "truncation", .bytes = length}, {},
-                kTruncateTimeoutNs, kTimeoutNs);
+  return change(kTruncate, std::move(request), {caller.origin},
+                {.verb = "truncation", .bytes = length}, {}, kTruncateTimeoutNs, kTimeoutNs);
 }
 
 Task<Result<InodeView>> MetaClient::report_length(InodeId inode, SessionId session,
@@ -504,12 +592,13 @@ Task<Result<InodeView>> MetaClient::send_length(UncommittedChanges::SentLength s
   co_return view_of(reply);
 }
 
-Task<Result<InodeView>> MetaClient::append(InodeId inode, uint64_t size, std::string capability) {
+Task<Result<InodeView>> MetaClient::append(InodeId inode, uint64_t size, std::string capability,
+                                           uint64_t origin) {
   wire::AppendRequest request;
   request.set_inode(inode);
   request.set_size(size);
   request.set_capability(capability);
-  return change(kAppend, std::move(request), {.verb = "append", .bytes = size}, {});
+  return change(kAppend, std::move(request), {origin}, {.verb = "append", .bytes = size}, {});
 }
 
 Task<Result<void>> MetaClient::end_sessions(std::vector<Namespace::EndedSession> ended) {

@@ -3,12 +3,15 @@
 // applied exactly once (namespace.h). Owned by one loop.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "platform/base/backoff.h"
@@ -38,14 +41,31 @@ struct InodeView {
   InodeRef ref() const { return {inode.id, proof}; }
 };
 
+// What a successor needs to continue as the same client: its ids, and for each slot the last
+// request. It may lie in memory that outlives the process (client/recovery_table.h); zero: a new
+// client. Each word is valid by itself.
+struct MetaClientState {
+  struct Slot {
+    std::atomic<uint64_t> sequence;
+    // While the caller may still repeat the request: what it belongs to (Caller::origin), the
+    // number of its method, and the number of its session. Origin is written last.
+    std::atomic<uint64_t> origin;
+    std::atomic<uint64_t> method;
+    std::atomic<uint64_t> session;
+  };
+  std::atomic<uint64_t> client;
+  std::atomic<uint64_t> sessions;
+  std::array<Slot, kSlots> slots;
+};
+
 class MetaClient {
  public:
   // Called when a server lost an acknowledged change, for each inode whose fsync(2) covers it.
   using OnLost = std::function<void(InodeId, Error)>;
-  // At least one server; `context` outlives it.
+  // At least one server; `context` outlives it, and so does `state`, if there is one.
   MetaClient(
       rpc::ClientContext& context, const std::vector<net::Address>& servers,
-      OnLost on_lost = [](InodeId, Error) {});
+      OnLost on_lost = [](InodeId, Error) {}, MetaClientState* state = nullptr);
 
   // Cancels all calls and closes the connections.
   Task<void> close();
@@ -70,8 +90,16 @@ class MetaClient {
     std::vector<DirEntry> entries;
     bool end = false;
   };
-  // A new session id of this client.
-  SessionId new_session() { return {client_, ++sessions_}; }
+  // A new session id of this client. If the predecessor died during a request of the same origin
+  // (Caller::origin), that of its request.
+  SessionId new_session(uint64_t origin = 0);
+  SessionId session(uint64_t number) const { return {client_, number}; }
+  // Whether a request of the predecessor that may be repeated opens or keeps this session.
+  bool awaits(SessionId session) const;
+  // The request of this origin was answered and cannot come again.
+  void end_origin(uint64_t origin);
+  // No more requests of the predecessor will be repeated.
+  void end_restored_origins();
 
   // See the operations of the same name in namespace.h.
   Task<Result<InodeView>> stat(InodeRef inode, bool exact);
@@ -112,7 +140,8 @@ class MetaClient {
                                    std::optional<std::string> capability);
   Task<Result<InodeView>> report_length(InodeId inode, SessionId session,
                                         Namespace::LengthReport report, std::string capability);
-  Task<Result<InodeView>> append(InodeId inode, uint64_t size, std::string capability);
+  Task<Result<InodeView>> append(InodeId inode, uint64_t size, std::string capability,
+                                 uint64_t origin = 0);
   // Makes earlier changes durable. Changes that servers lost (uncommitted_changes.h) are reported
   // to OnLost before this returns and are no error here; lost length reports are sent again.
   Task<Result<void>> sync();
@@ -133,15 +162,27 @@ class MetaClient {
 
  private:
   class Slot;
+  struct HeldSlot {
+    uint32_t number = 0;
+    Semaphore::Permit hold = {};
+    bool restored = false;  // the predecessor sent its last request
+    bool busy = false;
+  };
+  // Which request a change belongs to, and the session that it opens or keeps.
+  struct Origin {
+    uint64_t request = 0;
+    uint64_t session = 0;
+  };
   struct Attempt;
   template <class Asked, class Reply>
   Task<Result<Reply>> call(rpc::Method<Asked, Reply> method, Asked request,
                            int64_t timeout_ns = kTimeoutNs, int64_t attempt_ns = kAttemptTimeoutNs);
+  Task<Result<HeldSlot>> acquire_slot(uint64_t origin);
   // call() with a slot and a sequence number. `refs`: the inodes that the request changes.
   template <class Asked>
   Task<Result<InodeView>> change(rpc::Method<Asked, wire::InodeReply> method, Asked request,
-                                 UncommittedChanges::Action action, std::vector<InodeRef> refs,
-                                 int64_t timeout_ns = kTimeoutNs,
+                                 Origin origin, UncommittedChanges::Action action,
+                                 std::vector<InodeRef> refs, int64_t timeout_ns = kTimeoutNs,
                                  int64_t attempt_ns = kAttemptTimeoutNs);
   Task<Result<InodeView>> send_length(UncommittedChanges::SentLength sent);
   Task<Result<void>> resend_lengths();
@@ -157,9 +198,10 @@ class MetaClient {
   rpc::ClientContext& context_;
   Loop& loop_;
   std::vector<std::unique_ptr<rpc::Client>> servers_;
-  size_t preferred_server_;  // index of the server that answered last
+  size_t preferred_server_;                     // index of the server that answered last
+  std::unique_ptr<MetaClientState> own_state_;  // if the caller has none
+  MetaClientState& state_;
   const uint64_t client_;
-  uint64_t sessions_ = 0;
   bool registered_ = false;
   Semaphore registering_;
   Semaphore slots_;
@@ -167,8 +209,9 @@ class MetaClient {
   const OnLost on_lost_;
   std::deque<UncommittedChanges::Change> lost_lengths_;  // waiting to be sent again
   Semaphore resending_;
-  std::vector<uint64_t> sequences_;  // of the last request of each slot
-  std::vector<uint32_t> free_;       // free slots
+  std::vector<uint32_t> free_;  // free slots
+  // Slots whose request was not answered yet, by origin: the server keeps their replies.
+  std::unordered_map<uint64_t, HeldSlot> held_;
   Gate gate_;
 };
 

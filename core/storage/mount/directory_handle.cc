@@ -66,6 +66,20 @@ Task<Result<void>> DirectoryHandle::load_page(uint64_t position, bool with_inode
   co_return Result<void>();
 }
 
+void DirectoryHandle::on_sent(client::RecoveryTable& recovery, uint64_t number, const Entry& last) {
+  if (last.position < kDots) return;
+  position_ = recovery.add({.kind = client::RecoveryTable::Kind::position,
+                            .fixed = {number, last.position + 1},
+                            .text = last.listed.name});
+}
+
+void DirectoryHandle::restore(client::RecoveryTable::Record position) {
+  pages_ = {{.position = kDots},
+            {.position = position.fixed(1), .after = std::string(position.text())}};
+  page_ = 1;
+  position_ = std::move(position);
+}
+
 Task<Result<std::vector<const DirectoryHandle::Entry*>>> DirectoryHandle::read(uint64_t position,
                                                                                bool with_inodes) {
   FF_CO_TRY(const auto hold, co_await lock_.acquire(1));

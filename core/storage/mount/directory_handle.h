@@ -10,6 +10,7 @@
 
 #include "platform/base/wait.h"
 #include "storage/client/inode_state.h"
+#include "storage/client/recovery_table.h"
 #include "storage/meta/meta_client.h"
 
 namespace ff::mount {
@@ -32,7 +33,16 @@ class DirectoryHandle {
   // Position 0 starts a new listing. The pointers are valid until the next call. `with_inodes`: if
   // a page must be fetched, fetch the inodes of its entries, too.
   Task<Result<std::vector<const Entry*>>> read(uint64_t position, bool with_inodes);
+  // The caller has sent the entries up to this one to a program: a successor of this process
+  // continues after it. `number`: of the handle.
+  void on_sent(client::RecoveryTable& recovery, uint64_t number, const Entry& last);
+  // Continues the listing of a predecessor: the next entry has this position and follows that name.
+  void restore(client::RecoveryTable::Record position);
+  // The record of the handle itself.
+  client::RecoveryTable::Record record = {};
   // The last step of fsync(2): a writeback error that this handle has not reported yet.
+  const client::ErrorSeq::Cursor& cursor() const { return error_cursor_; }
+  void restore_cursor(client::ErrorSeq::Cursor cursor) { error_cursor_ = cursor; }
   Result<void> writeback_error() { return state_->errors.check_and_advance(error_cursor_); }
 
  private:
@@ -55,6 +65,7 @@ class DirectoryHandle {
   size_t page_ = 0;             // index in `pages_` of the loaded page
   std::vector<Entry> entries_;  // of the loaded page
   bool end_ = false;            // it is the last page
+  client::RecoveryTable::Record position_;
 };
 
 }  // namespace ff::mount

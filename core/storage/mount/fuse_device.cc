@@ -4,10 +4,12 @@
 
 #include <fcntl.h>
 #include <fuse3/fuse_lowlevel.h>
+#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -280,7 +282,32 @@ FuseDevice::FuseDevice(std::string dir, std::unique_ptr<Fuse> fuse)
 
 FuseDevice::~FuseDevice() = default;
 
-void FuseDevice::unmount() { fuse_.reset(); }
+void FuseDevice::unmount() {
+  if (fuse_ == nullptr) unmount_lazily(dir_);
+  fuse_.reset();
+}
+
+Result<std::unique_ptr<FuseDevice>> FuseDevice::adopt(Fd fd, std::string dir) {
+  std::unique_ptr<FuseDevice> device(new FuseDevice(std::move(dir), nullptr));
+  device->fd_ = std::move(fd);
+  return device;
+}
+
+void unmount_lazily(const std::string& dir) {
+  if (::umount2(dir.c_str(), MNT_DETACH) == 0 || ::geteuid() == 0) return;
+  std::vector<std::string> words{"fusermount3", "-u", "-q", "-z", "--", dir};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_t pid = 0;
+  if (::posix_spawnp(&pid, argv[0], nullptr, nullptr, argv.data(), environ) != 0) return;
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) continue;
+}
+
+std::string mounted_device(const std::string& dir) {
+  const auto found = find_mount(dir);
+  return found && found->type == kType ? found->device : "";
+}
 
 Result<std::unique_ptr<FuseDevice>> FuseDevice::mount(const FuseDeviceOptions& options) {
   FF_TRY(check_fuse());

@@ -33,6 +33,9 @@ class FuseDevice {
   // Mounts. First removes a stale mount whose daemon has died. Errors name the obstacle: no FUSE,
   // no permission, no such directory, a directory in use.
   static Result<std::unique_ptr<FuseDevice>> mount(const FuseDeviceOptions& options);
+  // Continues to serve a mounted directory (as realpath(3) returns it) by the descriptor of a
+  // predecessor.
+  static Result<std::unique_ptr<FuseDevice>> adopt(Fd device, std::string dir);
   // Call after unmount(), or when nobody answers requests any more: programs that still use the
   // mount get errors.
   ~FuseDevice();
@@ -62,6 +65,14 @@ class FuseDevice {
 // The checks of mount() alone, for commands that mount later: FUSE works, the directory exists,
 // nothing of ff is mounted on it. Removes a stale mount whose daemon has died.
 Result<void> check_mountable(const std::string& dir);
+
+// Unmounts a directory, as realpath(3) returns it, at once and without a request to the process
+// that serves it; users other than root need fusermount3.
+void unmount_lazily(const std::string& dir);
+
+// The device number ("0:54") of the file system of type fuse.hf3fs mounted on `dir`, which must be
+// as realpath(3) returns it; empty: there is none.
+std::string mounted_device(const std::string& dir);
 
 // Whether a file system of type fuse.hf3fs is mounted on `dir`, which must be as realpath(3)
 // returns it.

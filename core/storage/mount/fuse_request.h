@@ -19,6 +19,9 @@
 namespace ff::mount {
 
 constexpr uint64_t kWriteMax = kMiB;  // bytes per WRITE or READ
+// The bit of fuse_in_header::unique in requests that the kernel repeats (FUSE_UNIQUE_RESEND, since
+// Linux 6.9; the installed header is older).
+constexpr uint64_t kUniqueResend = uint64_t{1} << 63;
 
 struct FuseRequest {
   fuse_in_header header = {};

@@ -25,6 +25,10 @@ constexpr uint64_t kCopied = 64 * kKiB;  // shorter payloads are copied out of t
 
 // Since Linux 6.6; the installed header is older.
 constexpr uint64_t kDirectIoAllowMmap = uint64_t{1} << 36;
+// Since Linux 6.9.
+constexpr uint64_t kHasResend = uint64_t{1} << 39;
+constexpr int32_t kNotifyResend = 7;
+constexpr uint64_t kHealthyRequests = 100;
 
 // The headers before the data of a WRITE.
 constexpr size_t kHead = sizeof(fuse_in_header) + sizeof(fuse_write_in);
@@ -74,6 +78,15 @@ Task<Result<void>> FuseSession::run(Operations& operations, VirtualDir* virtual_
   operations_ = &operations;
   virtual_dir_ = virtual_dir;
   FF_CO_TRY(const auto watch, loop_.watch(device_.fd()));
+  repeats_ = options_.resend;
+  if (options_.resend) {
+    const fuse_out_header again{
+        .len = sizeof(fuse_out_header), .error = kNotifyResend, .unique = 0};
+    if (::write(device_.fd(), &again, sizeof again) < 0 && errno != ENODEV) {
+      log_warning("the kernel does not repeat requests that the predecessor did not answer",
+                  {{"errno", errno}});
+    }
+  }
   for (size_t count = 1;; count++) {
     FF_CO_TRY(const bool more, co_await receive(*watch));
     if (!more) co_return Result<void>();
@@ -107,6 +120,8 @@ Task<Result<bool>> FuseSession::receive(FdWatch& watch) {
     if (errno == EINTR || errno == ENOENT) continue;  // ENOENT: the program was interrupted
     if (errno == ENODEV) co_return false;
     if (errno != EAGAIN) co_return errno_error(errno, "/dev/fuse");
+    // The repeated requests came first.
+    if (std::exchange(repeats_, false)) end_repeated();
     watch.readable.reset();
     const auto waited = co_await watch.readable.wait();
     FF_CO_TRY(waited);
@@ -142,8 +157,21 @@ void FuseSession::dispatch(ByteView bytes, std::shared_ptr<const void> slot) {
     case FUSE_FORGET:
     case FUSE_BATCH_FORGET: return forget(request);
     case FUSE_DESTROY: return write_reply(request.header.unique, 0, {}, {});
-    default: gate_.spawn(serve(std::move(request)));
+    default: break;
   }
+  const bool repeated = (request.header.unique & kUniqueResend) != 0;
+  repeated_ += repeated ? 1 : 0;
+  gate_.spawn(repeated ? serve_repeated(std::move(request)) : serve(std::move(request)));
+}
+
+Task<void> FuseSession::serve_repeated(FuseRequest request) {
+  co_await serve(std::move(request));
+  repeated_--;
+  end_repeated();
+}
+
+void FuseSession::end_repeated() {
+  if (!repeats_ && repeated_ == 0) operations_->end_restored_origins();
 }
 
 void FuseSession::init(FuseRequest& request) {
@@ -174,6 +202,8 @@ void FuseSession::init(FuseRequest& request) {
               {{"major", in.major}, {"minor", in.minor}});
   write_reply(request.header.unique, fits ? 0 : EPROTO, fits ? bytes : std::string_view(), {});
   device_.set_readahead(kReadahead);
+  const uint64_t offered = in.flags | static_cast<uint64_t>(in.flags2) << 32;
+  if (options_.on_init) options_.on_init((offered & kHasResend) != 0);
 }
 
 void FuseSession::forget(FuseRequest& request) {
@@ -226,7 +256,20 @@ Task<void> FuseSession::serve(FuseRequest request) {
   running_.erase(unique);
   under_way_.add(-1);
   send_reply(unique, reply);
+  on_answered(request);
   call.seconds->observe_ns(loop_.now_ns() - began_ns);
+}
+
+// The kernel does not repeat the request any more.
+void FuseSession::on_answered(const FuseRequest& request) {
+  const uint64_t origin = operations_->origin_of(request.header.unique);
+  if (origin == 0) return;
+  if (++answered_ == kHealthyRequests && options_.on_healthy) options_.on_healthy();
+  operations_->files().metadata().end_origin(origin);
+  if (request.header.opcode != FUSE_FSYNC && request.header.opcode != FUSE_FSYNCDIR) return;
+  fuse_fsync_in in = {};
+  std::memcpy(&in, request.body.data(), std::min(sizeof in, request.body.size()));
+  operations_->on_sync_answered(in.fh);
 }
 
 // Also logs errors that the cluster caused.

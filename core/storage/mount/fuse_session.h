@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -28,6 +29,10 @@ class FuseSession final : public KernelCache {
     ByteSpan slots;         // request buffers, a multiple of kSlotBytes
     std::string name = {};  // mount name for programs (ioctl)
     bool read_only = false;
+    // With a recovery table (client/recovery_table.h).
+    bool resend = false;                             // continue the session of a predecessor
+    std::function<void(bool resends)> on_init = {};  // whether the kernel can repeat requests
+    std::function<void()> on_healthy = {};  // called once, when it has answered many requests
   };
   // Bytes per slot: a page that ends with the header, then the data of one WRITE.
   static constexpr uint64_t kSlotBytes = kWriteMax + 4 * kKiB;
@@ -43,6 +48,8 @@ class FuseSession final : public KernelCache {
   // Cancels all requests. Later requests of programs fail.
   Task<void> close();
 
+  // No request is in progress.
+  bool idle() const { return running_.empty(); }
   // Bytes of slots in use.
   uint64_t slot_bytes() const { return slots_.size() - free_slots_.size() * kSlotBytes; }
 
@@ -70,6 +77,9 @@ class FuseSession final : public KernelCache {
   void forget(FuseRequest& request);
   Task<void> serve(FuseRequest request);
   Task<void> interrupt_later(uint64_t unique);
+  void on_answered(const FuseRequest& request);
+  Task<void> serve_repeated(FuseRequest request);
+  void end_repeated();
   void send_reply(uint64_t unique, const Result<FuseReply>& reply);
   void write_reply(uint64_t unique, int error, std::string_view bytes, ByteView data);
   ByteSpan slot(size_t number) const { return slots_.subspan(number * kSlotBytes, kSlotBytes); }
@@ -140,6 +150,11 @@ class FuseSession final : public KernelCache {
   Event slot_freed_;
   std::unordered_map<uint64_t, CancelScope*> running_;  // by the unique number of the request
   int64_t logged_ns_ = 0;
+  uint64_t answered_ = 0;
+  // Requests of the predecessor: whether the kernel may still repeat some, and those that it has
+  // repeated and that were not answered yet.
+  bool repeats_ = false;
+  size_t repeated_ = 0;
   Gauge& under_way_;
   Counter& read_bytes_;
   Counter& written_bytes_;

@@ -93,7 +93,9 @@ uint64_t FuseSession::nodeid(meta::InodeId inode) const {
 }
 
 meta::Caller FuseSession::caller_of(const FuseRequest& request) {
-  return callers_.caller(request.header.uid, request.header.gid, request.header.pid);
+  meta::Caller caller = callers_.caller(request.header.uid, request.header.gid, request.header.pid);
+  caller.origin = operations_->origin_of(request.header.unique);
+  return caller;
 }
 
 fuse_entry_out FuseSession::entry_of(const meta::Inode& inode, int64_t fetched_ns) const {
@@ -245,8 +247,11 @@ FuseSession::ReplyTask FuseSession::open(FuseRequest& request) {
   const bool cached =
       virtual_dir_ == nullptr || virtual_dir_->settings(request.header.uid).read_cache;
   const uint32_t flags = in.flags | (cached ? 0 : O_DIRECT);
-  FF_CO_TRY(const auto opened,
-            co_await operations_->open(caller_of(request), inode_of(request), flags));
+  const auto before = operations_->unanswered(operations_->origin_of(request.header.unique));
+  Operations::Opened opened = before ? before->opened : Operations::Opened();
+  if (!before) {
+    FF_CO_TRY(opened, co_await operations_->open(caller_of(request), inode_of(request), flags));
+  }
   fuse_open_out out = {};
   out.fh = opened.handle;
   out.open_flags = flags_of(opened, writes(in.flags));
@@ -256,9 +261,15 @@ FuseSession::ReplyTask FuseSession::open(FuseRequest& request) {
 FuseSession::ReplyTask FuseSession::create(FuseRequest& request) {
   FF_CO_TRY(const auto in, request.read_struct<fuse_create_in>());
   FF_CO_TRY(auto name, request.name());
-  FF_CO_TRY(const auto created,
-            co_await operations_->create(caller_of(request), inode_of(request), std::move(name),
-                                         in.mode & 07777, in.flags));
+  const auto before = operations_->unanswered(operations_->origin_of(request.header.unique));
+  Operations::Created created;
+  if (before) {
+    FF_CO_TRY(auto looked, co_await operations_->getattr(before->inode));
+    created = {.inode = std::move(looked.inode), .opened = before->opened};
+  } else {
+    FF_CO_TRY(created, co_await operations_->create(caller_of(request), inode_of(request),
+                                                    std::move(name), in.mode & 07777, in.flags));
+  }
   FuseReply reply = reply_of(entry_of(created.inode, loop_.now_ns()));
   fuse_open_out out = {};
   out.fh = created.opened.handle;
@@ -286,7 +297,8 @@ FuseSession::ReplyTask FuseSession::write(FuseRequest& request) {
                         .buffer_owner = request.buffer_owner,
                         .flags = in.flags,
                         .drop_set_ids = (in.write_flags & FUSE_WRITE_KILL_SUIDGID) != 0,
-                        .from_page_cache = (in.write_flags & FUSE_WRITE_CACHE) != 0};
+                        .from_page_cache = (in.write_flags & FUSE_WRITE_CACHE) != 0,
+                        .origin = operations_->origin_of(request.header.unique)};
   FF_CO_TRY(co_await operations_->write(in.fh, std::move(how)));
   written_bytes_.add(in.size);
   fuse_write_out out = {};
@@ -398,8 +410,11 @@ FuseSession::ReplyTask FuseSession::removexattr(FuseRequest& request) {
 }
 
 FuseSession::ReplyTask FuseSession::opendir(FuseRequest& request) {
-  FF_CO_TRY(const uint64_t handle,
-            co_await operations_->open_dir(caller_of(request), inode_of(request)));
+  const auto before = operations_->unanswered(operations_->origin_of(request.header.unique));
+  uint64_t handle = before ? before->opened.handle : 0;
+  if (!before) {
+    FF_CO_TRY(handle, co_await operations_->open_dir(caller_of(request), inode_of(request)));
+  }
   fuse_open_out out = {};
   out.fh = handle;
   co_return reply_of(out);
@@ -438,9 +453,12 @@ FuseSession::ReplyTask FuseSession::list(FuseRequest& request, bool plus) {
   if (directory == nullptr) co_return handle_not_open();
   FF_CO_TRY(const auto entries, co_await directory->read(in.offset, plus));
   FuseReply reply;
+  const DirectoryHandle::Entry* last = nullptr;
   for (const DirectoryHandle::Entry* const entry : entries) {
     if (!add_entry(reply.bytes, *entry, plus, in.size)) break;
+    last = entry;
   }
+  if (last != nullptr) operations_->on_listed(in.fh, *last);
   co_return reply;
 }
 

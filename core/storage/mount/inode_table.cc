@@ -53,9 +53,27 @@ CachedInode& InodeTable::add_lookup(const meta::InodeView& view) {
   cached->lookup_ns = loop_.now_ns();
   cached->ctime_ns = view.inode.ctime_ns;
   cached->on_reply(view.inode);
-  if (!view.proof.empty()) cached->proof = view.proof;
+  if (!view.proof.empty()) set_proof(*cached, view.proof);
   cache_directory(view.inode);
   return *cached;
+}
+
+void InodeTable::set_proof(CachedInode& cached, const std::string& proof) {
+  if (cached.proof == proof) return;
+  cached.proof = proof;
+  if (recovery_ == nullptr) return;
+  cached.proof_record = recovery_->add(
+      {.kind = client::RecoveryTable::Kind::proof, .fixed = {cached.id}, .text = proof});
+}
+
+void InodeTable::restore_proofs() {
+  if (recovery_ == nullptr) return;
+  for (auto& record : recovery_->take(client::RecoveryTable::Kind::proof)) {
+    const CachedInodeRef cached = get_or_create(record.fixed(0));
+    cached->lookups = 1;  // at least; the kernel knows more
+    cached->proof = record.text();
+    cached->proof_record = std::move(record);
+  }
 }
 
 void InodeTable::cache_directory(const meta::Inode& inode) {
@@ -112,6 +130,14 @@ std::vector<CachedInodeRef> InodeTable::open_inodes() const {
     if (!cached->handles.empty()) open.push_back(cached);
   }
   return open;
+}
+
+std::vector<CachedInodeRef> InodeTable::with_files() const {
+  std::vector<CachedInodeRef> all;
+  for (const auto& [inode, cached] : inodes_) {
+    if (cached->file() != nullptr) all.push_back(cached);
+  }
+  return all;
 }
 
 }  // namespace ff::mount

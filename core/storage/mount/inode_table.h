@@ -73,6 +73,9 @@ struct CachedInode {
   std::set<FileHandle*> handles = {};
   // The session that keeps the chunks of an open file without a name.
   std::optional<meta::SessionId> holder = {};
+  // client/recovery_table.h: of the holder; of the proof.
+  client::RecoveryTable::Record holder_record = {};
+  client::RecoveryTable::Record proof_record = {};
 
   // Null: not open.
   const std::shared_ptr<client::File>& file() const { return writer != nullptr ? writer : reader; }
@@ -88,12 +91,15 @@ struct FileHandle {
   bool writes = false;
   bool direct = false;                   // bypasses the page cache of the kernel
   client::ErrorSeq::Cursor cursor = {};  // position among the writeback errors
+  client::RecoveryTable::Record record = {};
 };
 using FileHandleRef = std::shared_ptr<FileHandle>;
 
 class InodeTable {
  public:
-  explicit InodeTable(Loop& loop) : loop_(loop) {}
+  // `recovery` keeps the proofs of inodes; may be null.
+  explicit InodeTable(Loop& loop, client::RecoveryTable* recovery = nullptr)
+      : loop_(loop), recovery_(recovery) {}
 
   // Creates an entry if there is none.
   CachedInodeRef get_or_create(meta::InodeId inode);
@@ -103,6 +109,8 @@ class InodeTable {
   CachedInode& add_lookup(const meta::InodeView& view);
   // A reply gives these attributes to the kernel.
   void on_reply(const meta::Inode& inode);
+  // Takes the proofs that a predecessor left.
+  void restore_proofs();
   // Caches the attributes of a directory that a server has just returned.
   void cache_directory(const meta::Inode& inode);
   void on_entry_changed(meta::InodeId dir, int64_t wall_ns, int subdirs);
@@ -118,11 +126,15 @@ class InodeTable {
   size_t size() const { return inodes_.size(); }
   // All inodes with open handles.
   std::vector<CachedInodeRef> open_inodes() const;
+  // All inodes with a file, for which a handle may be open or not.
+  std::vector<CachedInodeRef> with_files() const;
 
  private:
+  void set_proof(CachedInode& cached, const std::string& proof);
   void drop_unused(meta::InodeId inode);
 
   Loop& loop_;
+  client::RecoveryTable* const recovery_;
   std::unordered_map<meta::InodeId, CachedInodeRef> inodes_;
 };
 

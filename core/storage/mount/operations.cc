@@ -15,7 +15,7 @@ Operations::Operations(client::FileSystem& files, chain::BufferPool& memory, Ker
       memory_(memory),
       kernel_(kernel),
       root_(root.inode.id),
-      inodes_(files.loop()),
+      inodes_(files.loop(), files.recovery()),
       error_cursor_(files.cursor()) {
   inodes_.add_lookup(root);
 }
@@ -84,7 +84,8 @@ Task<Result<meta::Inode>> Operations::setattr(meta::Caller caller, meta::InodeId
   if (change.length) {
     // A handle open for writing may truncate whatever the mode is now.
     const FileHandleRef by = change.handle ? handle(*change.handle) : nullptr;
-    const meta::Caller who = by != nullptr && by->writes ? meta::Caller() : caller;
+    meta::Caller who = by != nullptr && by->writes ? meta::Caller() : caller;
+    who.origin = caller.origin;
     FF_CO_TRY(co_await truncate(who, *cached, *change.length));
   }
   auto& to = change.to;
@@ -125,23 +126,30 @@ Task<Result<meta::Inode>> Operations::mknod(meta::Caller caller, meta::InodeId d
 }
 
 // A session that keeps the chunks of a file without a name, if it may be open here.
-std::optional<meta::SessionId> Operations::new_holder() {
+std::optional<meta::SessionId> Operations::new_holder(uint64_t origin) {
   if (handles_.empty()) return std::nullopt;
-  return files_.metadata().new_session();
+  return files_.metadata().new_session(origin);
 }
 
 void Operations::hold_removed(const meta::InodeView& removed,
                               std::optional<meta::SessionId> holder) {
   if (!holder) return;
   const CachedInodeRef cached = inodes_.find(removed.inode.id);
+  if (cached != nullptr && cached->holder == holder) return;  // the request is repeated
   const bool needed =
       cached != nullptr && !cached->handles.empty() && removed.inode.links == 0 && !cached->holder;
-  if (needed) cached->holder = holder;
+  if (needed) {
+    cached->holder = holder;
+    if (files_.recovery() != nullptr) {
+      cached->holder_record = files_.recovery()->add(
+          {.kind = client::RecoveryTable::Kind::holder, .fixed = {cached->id, holder->number}});
+    }
+  }
   if (!needed) files_.end_session({.inode = removed.inode.id, .session = *holder});
 }
 
 Task<Result<void>> Operations::unlink(meta::Caller caller, meta::InodeId dir, std::string name) {
-  const auto keeps = new_holder();
+  const auto keeps = new_holder(caller.origin);
   auto done =
       co_await files_.metadata().unlink(std::move(caller), ref(dir), std::move(name), keeps);
   if (!done) inodes_.drop_directory(dir);
@@ -170,7 +178,8 @@ Task<Result<void>> Operations::remove_tree(meta::Caller caller, meta::InodeId di
 Task<Result<void>> Operations::rename(meta::Caller caller, Rename rename) {
   // The reply has the moved inode only, so look up the replaced one first.
   std::optional<meta::InodeView> replaced;
-  const auto keeps = rename.exchange || rename.no_replace ? std::nullopt : new_holder();
+  const auto keeps =
+      rename.exchange || rename.no_replace ? std::nullopt : new_holder(caller.origin);
   if (keeps) {
     auto looking = files_.metadata().lookup({}, ref(rename.to_dir), rename.to);
     auto found = co_await std::move(looking);
@@ -261,10 +270,20 @@ Task<Result<uint64_t>> Operations::open_dir(meta::Caller caller, meta::InodeId i
   }
   const meta::InodeId parent = inode == root_ ? root_ : view.inode.parent;
   auto state = files_.state_of(inode);
-  dirs_[++last_handle_] =
-      std::make_shared<DirectoryHandle>(files_.loop(), files_.metadata(), std::move(caller),
-                                        std::move(view), parent, std::move(state));
-  co_return last_handle_;
+  const uint64_t origin = caller.origin;
+  const std::string proof = ref(inode).proof;
+  auto dir = std::make_shared<DirectoryHandle>(files_.loop(), files_.metadata(), std::move(caller),
+                                               std::move(view), parent, std::move(state));
+  const uint64_t number = ++last_handle_;
+  if (files_.recovery() != nullptr) {
+    dir->record = files_.recovery()->add({.kind = client::RecoveryTable::Kind::directory,
+                                          .fixed = {number, inode, parent, origin},
+                                          .live = {dir->cursor().seen(), dir->cursor().opened()},
+                                          .text = proof});
+    if (!dir->record) co_return errno_error(ENFILE, "the recovery table of the mount is full");
+  }
+  dirs_[number] = std::move(dir);
+  co_return number;
 }
 
 std::shared_ptr<DirectoryHandle> Operations::directory(uint64_t handle) {

@@ -33,6 +33,14 @@ class Operations {
   Operations(client::FileSystem& files, chain::BufferPool& memory, KernelCache& kernel,
              meta::InodeView root);
 
+  // Continues the open files and directories that the predecessor left in the recovery table
+  // (client/recovery_table.h). Call it before all other operations.
+  Task<Result<void>> restore();
+  // meta::Caller::origin of a request of the kernel, by its unique number. The kernel repeats it
+  // with another bit. 0: there is no recovery table.
+  uint64_t origin_of(uint64_t unique) const;
+  // The kernel has repeated all requests of the predecessor.
+  void end_restored_origins();
   // Closes all open files and writes what is buffered.
   Task<void> close();
 
@@ -89,6 +97,12 @@ class Operations {
     bool keep_cache = false;
   };
   Task<Result<Opened>> open(meta::Caller caller, meta::InodeId inode, uint32_t flags);
+  // What the predecessor opened for this origin without answering. Nothing: open it.
+  struct Unanswered {
+    Opened opened;
+    meta::InodeId inode = 0;
+  };
+  std::optional<Unanswered> unanswered(uint64_t origin) const;
   struct Created {
     meta::Inode inode;
     Opened opened;
@@ -108,6 +122,7 @@ class Operations {
     uint32_t flags = 0;                           // current flags of the file (fcntl(2))
     bool drop_set_ids = false;
     bool from_page_cache = false;  // writeback of mapped pages, without a known program
+    uint64_t origin = 0;           // meta::Caller::origin
     bool appends() const;
   };
   Task<Result<void>> write(uint64_t handle, Write write);
@@ -116,6 +131,8 @@ class Operations {
   Task<Result<void>> flush(uint64_t handle);
   // Reports the newest writeback error once per handle. Only this and O_DSYNC writes consume it.
   Task<Result<void>> sync(uint64_t handle);
+  // The program got what sync() or sync_dir() returned: a successor does not report it again.
+  void on_sync_answered(uint64_t handle);
   Task<Result<void>> sync_dir(uint64_t handle);
   // Syncs all open files, as syncfs(2).
   Task<Result<void>> sync_all();
@@ -139,10 +156,12 @@ class Operations {
   // Null: no such handle.
   std::shared_ptr<DirectoryHandle> directory(uint64_t handle);
   void release_dir(uint64_t handle) { dirs_.erase(handle); }
+  // Entries of the directory up to `last` are on their way to a program.
+  void on_listed(uint64_t handle, const DirectoryHandle::Entry& last);
 
  private:
   meta::InodeRef ref(meta::InodeId inode) const;
-  std::optional<meta::SessionId> new_holder();
+  std::optional<meta::SessionId> new_holder(uint64_t origin);
   void hold_removed(const meta::InodeView& removed, std::optional<meta::SessionId> holder);
   FileHandleRef handle(uint64_t number) const;
   const meta::Inode* recent_dir(const CachedInodeRef& cached) const;
@@ -153,7 +172,11 @@ class Operations {
                                            uint32_t rights);
   Task<Result<void>> truncate(meta::Caller caller, CachedInode& cached, uint64_t length);
   bool page_cache_valid(CachedInode& cached, const meta::Inode& inode);
-  Opened add_open(const CachedInodeRef& cached, uint32_t uid, uint32_t flags);
+  Opened add_open(const CachedInodeRef& cached, uint32_t uid, uint32_t flags, uint64_t origin);
+  void record(FileHandle& handle, uint64_t number, uint64_t origin);
+  Task<Result<void>> restore_handle(client::RecoveryTable::Record record);
+  void restore_dir(client::RecoveryTable::Record record);
+  Task<Result<void>> restore_handles();
   Task<Result<void>> write_through(FileHandle& handle, Write write);
   Task<Result<void>> drop_set_ids(CachedInode& cached);
   void drop_misplaced_pages(CachedInode& cached, uint64_t offset, uint64_t size);
@@ -167,7 +190,8 @@ class Operations {
   std::unordered_map<uint64_t, FileHandleRef> handles_;
   std::unordered_map<uint64_t, std::shared_ptr<DirectoryHandle>> dirs_;
   uint64_t last_handle_ = 0;
-  client::ErrorSeq::Cursor error_cursor_;  // of sync_all()
+  std::unordered_map<uint64_t, Unanswered> unanswered_;  // by origin
+  client::ErrorSeq::Cursor error_cursor_;                // of sync_all()
 };
 
 }  // namespace ff::mount

@@ -85,8 +85,8 @@ bool Operations::page_cache_valid(CachedInode& cached, const meta::Inode& inode)
   return stand;
 }
 
-Operations::Opened Operations::add_open(const CachedInodeRef& cached, uint32_t uid,
-                                        uint32_t flags) {
+Operations::Opened Operations::add_open(const CachedInodeRef& cached, uint32_t uid, uint32_t flags,
+                                        uint64_t origin) {
   const bool appends = may_write(flags) && (flags & O_APPEND) != 0;
   auto handle = std::make_shared<FileHandle>();
   handle->inode = cached;
@@ -96,21 +96,24 @@ Operations::Opened Operations::add_open(const CachedInodeRef& cached, uint32_t u
   handle->direct = (flags & O_DIRECT) != 0 || appends;
   handle->cursor = cached->file()->cursor();
   const bool direct = handle->direct;
+  record(*handle, last_handle_ + 1, origin);
   return {.handle = add(std::move(handle)), .direct = direct};
 }
 
 Task<Result<Operations::Opened>> Operations::open(meta::Caller caller, meta::InodeId inode,
                                                   uint32_t flags) {
+  if (!files_.has_recovery_room()) co_return errno_error(ENFILE, "the recovery table is full");
   const CachedInodeRef cached = inodes_.get_or_create(inode);
   FF_CO_TRY(const auto turn, co_await cached->open_lock.acquire(1));
   const uint32_t uid = caller.uid;
   const int64_t began_ns = files_.loop().now_ns();
   const uint64_t changes = cached->changes;
+  meta::Caller cutter;
+  cutter.origin = caller.origin;
   auto view = co_await open_inode(std::move(caller), *cached, rights_of(flags));
   Result<void> fit = view ? check_name_current(*cached, view->inode) : view.error();
   if (fit && (flags & O_TRUNC) != 0) {
-    auto cutting = truncate({}, *cached, 0);
-    fit = co_await std::move(cutting);
+    fit = co_await truncate(cutter, *cached, 0);
   }
   if (!fit) {
     if (cached->handles.empty()) {
@@ -118,7 +121,7 @@ Task<Result<Operations::Opened>> Operations::open(meta::Caller caller, meta::Ino
     }
     co_return fit.error();
   }
-  Opened opened = this->add_open(cached, uid, flags);
+  Opened opened = this->add_open(cached, uid, flags, cutter.origin);
   const meta::Inode& now = cached->file()->inode();
   if (cached->changes == changes) cached->opened_ns = began_ns;
   // The kernel uses its cached length for a while and would cut reads short.
@@ -139,6 +142,7 @@ Task<Result<Operations::Created>> Operations::create(meta::Caller caller, meta::
   how.exclusive = (flags & O_EXCL) != 0;
   how.rights = rights_of(flags);
   const uint32_t uid = caller.uid;
+  const uint64_t origin = caller.origin;
   auto made = co_await files_.create(std::move(caller), ref(dir), std::move(name), std::move(how));
   if (!made) inodes_.drop_directory(dir);
   FF_CO_TRY(auto file, std::move(made));
@@ -155,15 +159,16 @@ Task<Result<Operations::Created>> Operations::create(meta::Caller caller, meta::
   const meta::Inode& inode = cached->writer->inode();
   const bool is_new = inode.length == 0 && inode.data_version == 0;
   if ((flags & O_TRUNC) != 0 && !is_new) {
-    auto cutting = truncate({}, *cached, 0);
-    const auto done = co_await std::move(cutting);
+    meta::Caller cutter;
+    cutter.origin = origin;
+    const auto done = co_await truncate(cutter, *cached, 0);
     if (!done) {
       co_await close_files(*cached);
       inodes_.forget(cached->id, 1);
       co_return done.error();
     }
   }
-  Created created{.inode = inode, .opened = add_open(cached, uid, flags)};
+  Created created{.inode = inode, .opened = add_open(cached, uid, flags, origin)};
   files_.apply_local_writes(created.inode);
   cached->on_reply(created.inode);
   created.opened.keep_cache = !created.opened.direct && page_cache_valid(*cached, inode);
@@ -174,7 +179,7 @@ Task<Result<Operations::Created>> Operations::create(meta::Caller caller, meta::
 Task<Result<void>> Operations::truncate(meta::Caller caller, CachedInode& cached, uint64_t length) {
   meta::Inode now;
   if (cached.writer != nullptr && caller.is_root()) {
-    FF_CO_TRY(co_await cached.writer->truncate(length));
+    FF_CO_TRY(co_await cached.writer->truncate(length, caller.origin));
     now = cached.writer->inode();
   } else {
     if (cached.writer != nullptr) {
@@ -220,7 +225,7 @@ Task<Result<void>> Operations::write_through(FileHandle& handle, Write write) {
   FF_CO_TRY(co_await file->flush());
   uint64_t offset = write.offset;
   if (write.appends()) {
-    FF_CO_TRY(offset, co_await file->append(write.from));
+    FF_CO_TRY(offset, co_await file->append(write.from, write.origin));
     kernel_.invalidate_attributes(inode);
   } else {
     FF_CO_TRY(co_await file->write(offset, write.from));
@@ -329,7 +334,8 @@ Task<void> Operations::close_files(CachedInode& cached) {
     (void)co_await reader->close();
   }
   if (!cached.holder) co_return;
-  files_.end_session({.inode = cached.id, .session = *cached.holder});
+  files_.end_session({.inode = cached.id, .session = *cached.holder},
+                     std::move(cached.holder_record));
   cached.holder.reset();
 }
 

@@ -94,7 +94,20 @@ Result<void> VirtualDir::set_setting(const std::string& key, const std::string& 
   if (value != "true" && value != "false") return errno_error(EINVAL, printable(value));
   Settings& of_user = settings_[uid];
   (found == kSettings.begin() ? of_user.read_only : of_user.read_cache) = value == "true";
+  if (operations_.files().recovery() == nullptr) return {};
+  records_[uid] = operations_.files().recovery()->add(
+      {.kind = client::RecoveryTable::Kind::setting,
+       .fixed = {uid, of_user.read_only ? uint64_t{1} : 0, of_user.read_cache ? uint64_t{1} : 0}});
   return {};
+}
+
+void VirtualDir::restore() {
+  if (operations_.files().recovery() == nullptr) return;
+  for (auto& record : operations_.files().recovery()->take(client::RecoveryTable::Kind::setting)) {
+    const auto uid = static_cast<uint32_t>(record.fixed(0));
+    settings_[uid] = {.read_only = record.fixed(1) != 0, .read_cache = record.fixed(2) != 0};
+    records_[uid] = std::move(record);
+  }
 }
 
 bool VirtualDir::handles(const FuseRequest& request) const {
@@ -313,7 +326,8 @@ VirtualDir::ReplyTask VirtualDir::symlink(FuseRequest& request) {
   FF_CO_TRY(const std::string name, request.name());
   FF_CO_TRY(std::string target, request.name());
   const auto& header = request.header;
-  const meta::Caller caller = callers_.caller(header.uid, header.gid, header.pid);
+  meta::Caller caller = callers_.caller(header.uid, header.gid, header.pid);
+  caller.origin = operations_.origin_of(header.unique);
   const uint64_t size = target.size();
   if (header.nodeid == kIovs) {
     const RingRegistry::Owner owner{.uid = header.uid, .process = callers_.process_of(header.pid)};
@@ -348,8 +362,9 @@ VirtualDir::ReplyTask VirtualDir::rename(FuseRequest& request) {
   if (to != kRmRf || is_virtual(header.nodeid)) co_return not_allowed();
   const meta::InodeId dir =
       header.nodeid == FUSE_ROOT_ID ? operations_.root() : meta::InodeId{header.nodeid};
-  FF_CO_TRY(
-      co_await remove(callers_.caller(header.uid, header.gid, header.pid), dir, std::move(name)));
+  meta::Caller caller = callers_.caller(header.uid, header.gid, header.pid);
+  caller.origin = operations_.origin_of(header.unique);
+  FF_CO_TRY(co_await remove(std::move(caller), dir, std::move(name)));
   co_return FuseReply();
 }
 

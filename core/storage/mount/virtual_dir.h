@@ -34,6 +34,9 @@ class VirtualDir {
   // All outlive it. `dir`: the mount point as realpath(3) returns it.
   VirtualDir(Operations& operations, CallerResolver& callers, RingRegistry& rings, std::string dir);
 
+  // Takes the settings that a predecessor left. Call it before Operations::restore().
+  void restore();
+
   // Settings of one user.
   struct Settings {
     bool read_only = false;  // usr.readonly
@@ -84,7 +87,8 @@ class VirtualDir {
   CallerResolver& callers_;
   RingRegistry& rings_;
   const std::string dir_;
-  std::map<uint32_t, Settings> settings_;  // by user
+  std::map<uint32_t, Settings> settings_;                      // by user
+  std::map<uint32_t, client::RecoveryTable::Record> records_;  // of the settings
   std::map<uint64_t, std::vector<NamedEntry>> open_dirs_;
   uint64_t last_handle_ = 0;
 };

@@ -26,7 +26,8 @@ namespace ff::usrbio {
 
 namespace {
 
-// How often a waiting thread checks that the mount still exists.
+// How often a waiting thread checks that the mount still exists and knows the ring: a process that
+// continues the mount of one that has died does not.
 constexpr time_t kMountCheckSeconds = 2;
 
 // The state of a ring in this process.
@@ -190,8 +191,8 @@ int wait_for_more(OpenRing& open, uint32_t seen, const timespec* until) {
     // A time before the epoch has passed already.
     if (error == EINVAL) error = ETIMEDOUT;
     if (until == nullptr &&
-        ::faccessat(open.mount->iovs, "submit-ios", F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
-      error = errno;
+        ::faccessat(open.mount->iovs, open.link.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
+      error = errno == ENOENT ? ECONNRESET : errno;
     }
   }
   open.ring.head().waiters.fetch_sub(1);

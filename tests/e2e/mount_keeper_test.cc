@@ -1,0 +1,265 @@
+// A mount whose serving process is killed again and again, or replaced, while a program works in
+// it: the program sees no error, and nothing that it was told is lost.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "e2e/local_cluster.h"
+#include "e2e/mounts.h"
+#include "platform/base/clock.h"
+
+namespace ff::test {
+namespace {
+
+constexpr int64_t kKillingNs = 10 * kSecond;
+
+// The process that serves the mount of this keeper; 0: there is none now.
+pid_t serving_process(pid_t keeper) {
+  const std::string of = std::to_string(keeper);
+  std::ifstream children("/proc/" + of + "/task/" + of + "/children");
+  pid_t pid = 0;
+  children >> pid;
+  return pid;
+}
+
+// A program that changes a directory and knows what must be in it.
+class Program {
+ public:
+  Program(std::string dir, uint64_t seed) : dir_(std::move(dir)), rng_(seed) {}
+  ~Program() {
+    for (auto& [name, file] : open_) ::close(file);
+  }
+
+  void step() {
+    switch (rng_.below(9)) {
+      case 0: return create();
+      case 1:
+      case 2: return write();
+      case 3:
+      case 4: return append();
+      case 5: return rename();
+      case 6: return remove();
+      case 7: return sync();
+      default: return truncate();
+    }
+  }
+  void check() const {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_)) {
+      names.insert(entry.path().filename());
+    }
+    for (const auto& [name, text] : files_) {
+      EXPECT_TRUE(names.erase(name) == 1) << name << " is missing";
+      const std::string found = get(dir_ + "/" + name);
+      EXPECT_EQ(found.size(), text.size()) << name;
+      if (found == text) continue;
+      const auto [at, other] = std::ranges::mismatch(found, text);
+      ADD_FAILURE() << name << " differs at byte " << at - found.begin();
+    }
+    for (const std::string& name : names) ADD_FAILURE() << name << " must not exist";
+  }
+  size_t steps() const { return steps_; }
+
+ private:
+  void expect(bool done, const char* what, const std::string& name) {
+    steps_++;
+    EXPECT_TRUE(done) << what << " " << name << ": " << std::strerror(errno);
+  }
+  std::string path(const std::string& name) const { return dir_ + "/" + name; }
+  std::string any() {
+    auto at = files_.begin();
+    std::advance(at, rng_.below(files_.size()));
+    return at->first;
+  }
+  void create() {
+    const std::string name = "f" + std::to_string(last_++);
+    const int file = ::open(path(name).c_str(), O_RDWR | O_CREAT | O_EXCL, 0644);
+    expect(file >= 0, "create", name);
+    if (file < 0) return;
+    expect(::flock(file, LOCK_EX | LOCK_NB) == 0, "lock", name);
+    files_[name] = "";
+    open_[name] = file;
+  }
+  void write() {
+    if (files_.empty()) return;
+    const std::string name = any();
+    std::string& text = files_[name];
+    const uint64_t offset = rng_.below(text.size() + 1);
+    const std::string data =
+        bytes(rng_.next(), 1 + rng_.below(rng_.below(8) == 0 ? 1 << 21 : 5000));
+    const int file = open_[name];
+    const ssize_t got = ::pwrite(file, data.data(), data.size(), static_cast<off_t>(offset));
+    expect(got == static_cast<ssize_t>(data.size()), "write", name);
+    if (text.size() < offset + data.size()) text.resize(offset + data.size());
+    text.replace(offset, data.size(), data);
+  }
+  void append() {
+    if (files_.empty()) return;
+    const std::string name = any();
+    const int file = ::open(path(name).c_str(), O_WRONLY | O_APPEND);
+    expect(file >= 0, "open", name);
+    const std::string data = bytes(rng_.next(), 1 + rng_.below(300));
+    const ssize_t got = ::write(file, data.data(), data.size());
+    expect(got == static_cast<ssize_t>(data.size()), "append", name);
+    expect(::close(file) == 0, "close", name);
+    files_[name] += data;
+  }
+  void rename() {
+    if (files_.empty()) return;
+    const std::string from = any();
+    const bool replaces = rng_.below(2) == 0;
+    const std::string to = replaces ? any() : "r" + std::to_string(last_++);
+    if (from == to) return;
+    expect(::rename(path(from).c_str(), path(to).c_str()) == 0, "rename", from);
+    if (replaces) close(to);
+    files_[to] = std::move(files_[from]);
+    open_[to] = open_[from];
+    files_.erase(from);
+    open_.erase(from);
+  }
+  void close(const std::string& name) {
+    // It has no name any more, and its bytes are still there.
+    const std::string& text = files_[name];
+    std::string found(text.size(), '?');
+    const ssize_t got = ::pread(open_[name], found.data(), found.size(), 0);
+    expect(got == static_cast<ssize_t>(text.size()) && found == text, "read", name);
+    expect(::close(open_[name]) == 0, "close", name);
+  }
+  void remove() {
+    if (files_.size() < 8) return;
+    const std::string name = any();
+    expect(::unlink(path(name).c_str()) == 0, "unlink", name);
+    close(name);
+    files_.erase(name);
+    open_.erase(name);
+  }
+  void sync() {
+    if (files_.empty()) return;
+    const std::string name = any();
+    expect(::fsync(open_[name]) == 0, "fsync", name);
+  }
+  void truncate() {
+    if (files_.empty()) return;
+    const std::string name = any();
+    const uint64_t length = rng_.below(files_[name].size() + 100);
+    expect(::ftruncate(open_[name], static_cast<off_t>(length)) == 0, "truncate", name);
+    files_[name].resize(length);
+  }
+
+  const std::string dir_;
+  SeededRng rng_;
+  std::map<std::string, std::string> files_;
+  std::map<std::string, int> open_;
+  uint64_t last_ = 0;
+  size_t steps_ = 0;
+};
+
+class MountKeeperTest : public MountTest {
+ protected:
+  // Calls `disturb` with the serving process until the time is over, while a program works.
+  template <class Disturb>
+  void work(Mount& mount, Disturb disturb) {
+    const uint64_t seed = system_seed();
+    std::cout << "seed " << seed << "\n";
+    SystemClock clock;
+    const int64_t until_ns = clock.steady_ns() + kKillingNs;
+    ASSERT_EQ(::mkdir((mount / "work").c_str(), 0755), 0);
+    Program program(mount / "work", seed);
+    std::atomic<bool> over = false;
+    std::thread working([&] {
+      while (!over && !HasFailure()) program.step();
+    });
+    SeededRng rng(seed + 1);
+    size_t times = 0;
+    while (clock.steady_ns() < until_ns && !HasFailure()) {
+      const size_t before = program.steps();
+      const size_t wanted = before + rng.below(60);
+      EXPECT_TRUE(eventually([&] { return program.steps() >= wanted || HasFailure(); }));
+      disturb();
+      times++;
+    }
+    over = true;
+    working.join();
+    std::cout << times << " times, " << program.steps() << " steps\n";
+    EXPECT_GT(times, 3U);
+    program.check();
+  }
+};
+
+TEST_F(MountKeeperTest, ProgramsGoOnWhenTheServingProcessIsKilled) {
+  LocalCluster cluster;
+  {
+    Mount mount(cluster.address(), at("mnt"));
+    work(mount, [&] {
+      pid_t pid = 0;
+      EXPECT_TRUE(eventually([&] { return (pid = serving_process(mount.pid())) > 0; }));
+      ::kill(pid, SIGKILL);
+    });
+    EXPECT_EQ(mount.end(SIGTERM), 0);
+  }
+  EXPECT_EQ(run_ff({"admin", "fsck", "--meta", cluster.address()}).exit, 0);
+}
+
+TEST_F(MountKeeperTest, AnotherProgramReplacesTheServingProcess) {
+  LocalCluster cluster;
+  Mount mount(cluster.address(), at("mnt"));
+  work(mount, [&] {
+    const pid_t before = serving_process(mount.pid());
+    const ProcessResult replaced = run_ff({"mount", "--replace", mount.dir()});
+    EXPECT_EQ(replaced.exit, 0) << replaced.err;
+    EXPECT_NE(serving_process(mount.pid()), before);
+  });
+  EXPECT_EQ(mount.end(SIGTERM), 0);
+  const ProcessResult none = run_ff({"mount", "--replace", mount.dir()});
+  EXPECT_NE(none.exit, 0);
+  EXPECT_TRUE(has(none.err, "no ff file system is mounted there")) << none.err;
+}
+
+TEST_F(MountKeeperTest, AListingContinuesAndAProgramThatFailsAtOnceIsNotStartedForever) {
+  LocalCluster cluster;
+  Mount mount(cluster.address(), at("mnt"));
+  std::set<std::string> wanted;
+  for (int i = 0; i < 300; i++) {
+    const std::string name = "a rather long name of a file number " + std::to_string(i);
+    put(mount / name, "");
+    wanted.insert(name);
+  }
+  DIR* const dir = ::opendir(mount.dir().c_str());
+  ASSERT_NE(dir, nullptr);
+  for (int read = 0; const dirent* const entry = ::readdir(dir); read++) {
+    if (read == 100) {
+      const pid_t pid = serving_process(mount.pid());
+      ::kill(pid, SIGKILL);
+    }
+    wanted.erase(entry->d_name);
+    const std::string name = entry->d_name;
+    if (name.starts_with("a ")) {
+      EXPECT_EQ(::unlink((mount / name).c_str()), 0) << name;
+    }
+  }
+  ::closedir(dir);
+  EXPECT_EQ(wanted.size(), 0U);
+  pid_t last = 0;
+  EXPECT_TRUE(eventually([&] {
+    const pid_t pid = serving_process(mount.pid());
+    if (pid > 0 && pid != last) ::kill(pid, SIGKILL);
+    last = pid;
+    return !mount.lives();
+  }));
+  struct stat info = {};
+  EXPECT_TRUE(::stat((mount / "x").c_str(), &info) != 0);
+}
+
+}  // namespace
+}  // namespace ff::test
