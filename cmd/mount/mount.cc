@@ -35,7 +35,7 @@ namespace ff::cmd {
 namespace {
 
 constexpr uint64_t kMemoryMin = 64 * kMiB;
-constexpr uint64_t kSlotsMax = 64;
+constexpr uint64_t kSlotsMax = 256;
 constexpr int64_t kRetryNs = 100 * kMillisecond;  // between two attempts to reach the cluster
 constexpr int64_t kUpdateNs = kSecond;            // between two updates of gauges and logs
 
@@ -51,6 +51,7 @@ struct MountOptions {
   bool detach = false;
   bool dry_run = false;
   bool log_json = false;
+  bool io_uring = true;
   std::string flags;
   std::optional<std::string> log;
   std::optional<std::string> http;
@@ -103,7 +104,7 @@ class Mounted {
                    std::function<void()> on_tick);
 
  private:
-  Loop& loop() { return client_.loop; }
+  SystemLoop& loop() { return client_.loop; }
   Result<void> find_cluster();
   Result<void> find_root(const std::string& path);
   Result<void> start_http_pages();
@@ -203,8 +204,10 @@ Result<void> Mounted::mount(const client::Url& url) {
                                             .allow_other = options_.others || ::geteuid() == 0,
                                             .flags = flags_of(options_)}));
   callers_.emplace(disk_, client_.loop.clock());
-  kernel_.emplace(loop(), *device_, *memory_, *callers_, client_.metrics,
-                  mount::FuseSession::Options{.slots = shares_.slots, .name = options_.source});
+  kernel_.emplace(
+      loop(), *device_, *memory_, *callers_, client_.metrics,
+      mount::FuseSession::Options{
+          .slots = shares_.slots, .name = options_.source, .io_uring = options_.io_uring});
   operations_.emplace(*files_, *memory_, *kernel_, std::move(root_));
   rings_.emplace(loop(), *operations_, *memory_,
                  [this](const mount::ClientMemoryFile& file) { return adopt(file); });
@@ -447,6 +450,11 @@ void declare_mount(Command& mount) {
       .alias("--others");
   mount.flag("--wait", options.wait, "Wait until the cluster answers, exists and has chains")
       .config("mount.wait");
+  mount
+      .flag("--io-uring", options.io_uring,
+            "Exchange requests with the kernel over io_uring, which is faster, where the kernel "
+            "offers it: Linux 6.14 and later with fuse.enable_uring=1")
+      .config("mount.io-uring");
   mount.flag("--detach", options.detach,
              "Return when the mount is ready, and continue in the background");
   mount.option(

@@ -39,6 +39,10 @@ class Mount {
   }
   std::string operator/(const std::string& name) const { return dir_ + "/" + name; }
   const std::string& dir() const { return dir_; }
+  // Waits until the log contains `text`.
+  bool logs(const std::string& text) const { return daemon_->wait_for_err(text); }
+  // Whether what has been read of the log contains it.
+  bool logged(const std::string& text) const { return has(daemon_->err, text); }
   int end(int number) {
     daemon_->signal(number);
     const int exit = daemon_->finish();
