@@ -452,8 +452,9 @@ void declare_mount(Command& mount) {
       .config("mount.wait");
   mount
       .flag("--io-uring", options.io_uring,
-            "Exchange requests with the kernel over io_uring, which is faster, where the kernel "
-            "offers it: Linux 6.14 and later with fuse.enable_uring=1")
+            "Exchange requests with the kernel over io_uring, where the kernel offers it: Linux "
+            "6.14 and later with fuse.enable_uring=1; small requests are faster, large writes take "
+            "more CPU time")
       .config("mount.io-uring");
   mount.flag("--detach", options.detach,
              "Return when the mount is ready, and continue in the background");
