@@ -39,7 +39,7 @@ namespace ff::cmd {
 namespace {
 
 constexpr uint64_t kMemoryMin = 64 * kMiB;
-constexpr uint64_t kSlotsMax = 64;
+constexpr uint64_t kSlotsMax = 256;
 constexpr int64_t kRetryNs = 100 * kMillisecond;  // between two attempts to reach the cluster
 constexpr int64_t kUpdateNs = kSecond;            // between two updates of gauges and logs
 constexpr uint64_t kCommandLineMax = 2 * kMiB;
@@ -58,6 +58,7 @@ struct MountOptions {
   bool dry_run = false;
   std::optional<std::string> replace;
   bool log_json = false;
+  bool io_uring = true;
   std::string flags;
   std::optional<std::string> log;
   std::optional<std::string> http;
@@ -113,7 +114,7 @@ class Mounted {
                    std::function<void()> on_tick);
 
  private:
-  Loop& loop() { return client_.loop; }
+  SystemLoop& loop() { return client_.loop; }
   Result<void> find_cluster();
   Result<void> find_root(const std::string& path);
   Result<ByteSpan> data_memory();
@@ -292,6 +293,7 @@ Result<void> Mounted::mount(const client::Url& url) {
   kernel_.emplace(loop(), *device_, *memory_, *callers_, client_.metrics,
                   mount::FuseSession::Options{.slots = shares_.slots,
                                               .name = options_.source,
+                                              .io_uring = options_.io_uring,
                                               .resend = continues,
                                               .on_init = on_init,
                                               .on_healthy = on_healthy});
@@ -620,6 +622,12 @@ void declare_mount(Command& mount) {
       .alias("--others");
   mount.flag("--wait", options.wait, "Wait until the cluster answers, exists and has chains")
       .config("mount.wait");
+  mount
+      .flag("--io-uring", options.io_uring,
+            "Exchange requests with the kernel over io_uring, where the kernel offers it: Linux "
+            "6.14 and later with fuse.enable_uring=1; small requests are faster, large writes take "
+            "more CPU time")
+      .config("mount.io-uring");
   mount.flag("--detach", options.detach,
              "Return when the mount is ready, and continue in the background");
   mount.option(

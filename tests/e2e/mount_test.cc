@@ -142,7 +142,7 @@ TEST_F(MountTest, AKilledMountLeavesWhatItHadAcknowledged) {
   first.end(SIGKILL);
   struct stat info = {};
   EXPECT_NE(::stat((first / "closed").c_str(), &info), 0);
-  EXPECT_EQ(errno, ENOTCONN);
+  EXPECT_TRUE(errno == ENOTCONN || errno == ECANCELED) << errno;  // the latter: of io_uring
   EXPECT_NE(::write(synced, "x", 1), 1);
   ::close(synced);
   // On what the other has left there.
@@ -264,7 +264,8 @@ TEST_F(MountTest, APebibyteOfNothing) {
 // A program that waits for a daemon can be interrupted, and is told that it was.
 TEST_F(MountTest, WhoWaitsForADaemonCanBeInterrupted) {
   LocalCluster cluster;
-  const Mount mount(cluster.address(), at("mnt"));
+  // Over io_uring, Linux 6.18 loses a signal that comes before the mount has the request.
+  const Mount mount(cluster.address(), at("mnt"), {"--no-io-uring"});
   cluster.kill_meta();
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);

@@ -46,6 +46,10 @@ class Mount {
     const auto id = static_cast<id_t>(pid());
     return ::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
   }
+  // Waits until the log contains `text`.
+  bool logs(const std::string& text) const { return daemon_->wait_for_err(text); }
+  // Whether what has been read of the log contains it.
+  bool logged(const std::string& text) const { return has(daemon_->err, text); }
   int end(int number) {
     daemon_->signal(number);
     const int exit = daemon_->finish();

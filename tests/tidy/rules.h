@@ -74,6 +74,7 @@ inline const std::map<std::string, std::string>& direct_open_allowed() {
       {"core/ops/validate/kernel_messages.cc", "the kernel's log: a device, one message a read"},
       {"core/storage/mount/fuse_device.cc",
        "the kernel's device and its tables of mounts, which are no data"},
+      {"core/storage/mount/fuse_uring.cc", "the kernel's list of CPUs, which is no data"},
       {"core/storage/mount/client_memory.cc", "memory files of programs, under rules of their own"},
       {"core/ops/scheduler/untrusted_dir.cc",
        "a folder whose owner may turn its paths elsewhere meanwhile"},

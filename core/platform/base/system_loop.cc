@@ -100,6 +100,16 @@ void SystemLoop::poll(int64_t until_ns) {
         (std::max<int64_t>(until_ns - now_ns(), 0) + kMillisecond - 1) / kMillisecond;
     timeout_ms = static_cast<int>(std::min<int64_t>(left, INT32_MAX));
   }
+  if (waiter_ == nullptr) {
+    take_events(timeout_ms);
+  } else if (waiter_->wait(timeout_ms)) {
+    while (take_events(0)) {
+    }  // the waiter does not report the remaining ones again
+  }
+}
+
+// Returns whether there may be more.
+bool SystemLoop::take_events(int timeout_ms) {
   std::array<epoll_event, 128> events;
   const int count =
       ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout_ms);
@@ -113,6 +123,7 @@ void SystemLoop::poll(int64_t until_ns) {
       [[maybe_unused]] const ssize_t got = ::read(event_, &posts, sizeof posts);
     }
   }
+  return count == static_cast<int>(events.size());
 }
 
 }  // namespace ff

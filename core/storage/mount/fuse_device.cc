@@ -128,19 +128,24 @@ Error advised(Error error, std::string hint) {
 
 // The real path of the directory, if nothing is mounted on it.
 Result<std::string> real_dir(const std::string& dir) {
-  struct stat info = {};
-  int err = ::stat(dir.c_str(), &info) == 0 ? 0 : errno;
-  // The daemon of the old mount has died: unmount it.
-  if (err == ENOTCONN || err == ECONNABORTED) {
+  struct statx info = {};
+  // The kernel may still have the attributes of a mount whose daemon has died.
+  const auto look = [&] {
+    constexpr int kAsk = AT_STATX_FORCE_SYNC;
+    return ::statx(AT_FDCWD, dir.c_str(), kAsk, STATX_TYPE, &info) == 0 ? 0 : errno;
+  };
+  int err = look();
+  // The daemon of the old mount has died: unmount it. ECANCELED: of io_uring, for a moment.
+  if (err == ENOTCONN || err == ECONNABORTED || err == ECANCELED) {
     if (::umount2(dir.c_str(), MNT_DETACH) != 0) {
       return advised(errno_error(errno, dir + ": stale mount, its daemon has died"),
                      "Unmount it first: fusermount3 -u " + dir);
     }
-    err = ::stat(dir.c_str(), &info) == 0 ? 0 : errno;
+    err = look();
   }
   if (err == ENOENT) return advised(errno_error(err, dir), "Create it: mkdir -p " + dir);
   if (err != 0) return errno_error(err, dir);
-  if (!S_ISDIR(info.st_mode)) return errno_error(ENOTDIR, dir);
+  if (!S_ISDIR(info.stx_mode)) return errno_error(ENOTDIR, dir);
   char* const name = ::realpath(dir.c_str(), nullptr);
   if (name == nullptr) return errno_error(errno, dir);
   std::string real = name;

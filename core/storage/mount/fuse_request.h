@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -27,7 +28,9 @@ struct FuseRequest {
   fuse_in_header header = {};
   std::string body = {};                          // after the header, without the data of a WRITE
   ByteView payload = {};                          // data of a WRITE
-  std::shared_ptr<const void> buffer_owner = {};  // keeps `payload` valid
+  std::shared_ptr<const void> buffer_owner = {};  // keeps `payload` valid; null: until the reply
+  std::optional<size_t> entry = {};               // of FuseUring; none: from /dev/fuse
+  ByteSpan reply_room = {};                       // for the data of a READ; may be empty
 
   // Reads the next struct of the body. Errc::failed with EIO: the body is too short.
   template <class T>
@@ -50,7 +53,7 @@ struct FuseRequest {
 
 struct FuseReply {
   std::string bytes = {};
-  chain::BufferPool::Buffer memory = {};  // buffer that holds `data`
+  chain::BufferPool::Buffer memory = {};  // holds `data`, unless that is in `reply_room`
   ByteView data = {};                     // sent after `bytes`
 };
 

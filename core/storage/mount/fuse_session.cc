@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "platform/base/log.h"
+#include "storage/mount/fuse_uring_abi.h"
 
 namespace ff::mount {
 
@@ -22,6 +23,11 @@ constexpr uint64_t kReadahead = 4 * kMiB;
 constexpr size_t kAtOnce = 32;           // requests per turn of the loop
 constexpr size_t kSpareSlots = 4;        // reserved for requests that release their slot at once
 constexpr uint64_t kCopied = 64 * kKiB;  // shorter payloads are copied out of the slot
+constexpr size_t kDeviceSlots = 8;       // for /dev/fuse while requests come over io_uring
+// Entries of io_uring for each CPU.
+constexpr size_t kEntriesMin = 4;
+constexpr size_t kEntriesMax = 32;
+static_assert(FuseUring::kEntryBytes == FuseSession::kSlotBytes);
 
 // Since Linux 6.6; the installed header is older.
 constexpr uint64_t kDirectIoAllowMmap = uint64_t{1} << 36;
@@ -33,6 +39,15 @@ constexpr uint64_t kHealthyRequests = 100;
 // The headers before the data of a WRITE.
 constexpr size_t kHead = sizeof(fuse_in_header) + sizeof(fuse_write_in);
 
+// Whether the data of a READ or WRITE is small.
+bool is_small(const FuseRequest& request) {
+  constexpr uint64_t kSmall = 64 * kKiB;
+  fuse_read_in in = {};
+  if (request.header.opcode != FUSE_READ) return request.payload.size() <= kSmall;
+  std::memcpy(&in, request.body.data(), std::min(request.body.size(), sizeof in));
+  return in.size <= kSmall;
+}
+
 // Releases a slot.
 struct SlotHold {
   std::function<void()> give;
@@ -41,7 +56,7 @@ struct SlotHold {
 
 }  // namespace
 
-FuseSession::FuseSession(Loop& loop, FuseDevice& device, chain::BufferPool& memory,
+FuseSession::FuseSession(SystemLoop& loop, FuseDevice& device, chain::BufferPool& memory,
                          CallerResolver& callers, Metrics& metrics, Options options)
     : loop_(loop),
       device_(device),
@@ -114,7 +129,8 @@ Task<Result<bool>> FuseSession::receive(FdWatch& watch) {
   for (;;) {
     const ssize_t got = ::read(device_.fd(), at, kHead + kWriteMax);
     if (got >= 0) {
-      dispatch({at, static_cast<size_t>(got)}, std::move(hold));
+      const ByteView bytes(at, static_cast<size_t>(got));
+      if (bytes.size() >= sizeof(fuse_in_header)) dispatch(request_of(bytes, std::move(hold)));
       co_return true;
     }
     if (errno == EINTR || errno == ENOENT) continue;  // ENOENT: the program was interrupted
@@ -148,15 +164,13 @@ FuseRequest FuseSession::request_of(ByteView bytes, std::shared_ptr<const void> 
   return request;
 }
 
-void FuseSession::dispatch(ByteView bytes, std::shared_ptr<const void> slot) {
-  if (bytes.size() < sizeof(fuse_in_header)) return;
-  FuseRequest request = request_of(bytes, std::move(slot));
+void FuseSession::dispatch(FuseRequest request) {
   switch (request.header.opcode) {
     case FUSE_INIT: return init(request);
     case FUSE_INTERRUPT: return interrupt(request);
     case FUSE_FORGET:
     case FUSE_BATCH_FORGET: return forget(request);
-    case FUSE_DESTROY: return write_reply(request.header.unique, 0, {}, {});
+    case FUSE_DESTROY: return write_reply(request, 0, {}, {});
     default: break;
   }
   const bool repeated = (request.header.unique & kUniqueResend) != 0;
@@ -182,7 +196,9 @@ void FuseSession::init(FuseRequest& request) {
                                FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS |
                                FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS | FUSE_HANDLE_KILLPRIV_V2 |
                                FUSE_INIT_EXT | kDirectIoAllowMmap;
-  const uint64_t flags = kWanted & (in.flags | static_cast<uint64_t>(in.flags2) << 32);
+  const uint64_t offered = in.flags | static_cast<uint64_t>(in.flags2) << 32;
+  const auto prepared = prepare_uring(offered);
+  const uint64_t flags = (kWanted & offered) | (prepared ? uring_abi::kOverIoUring : 0);
   fuse_init_out out = {};
   out.major = FUSE_KERNEL_VERSION;
   out.minor = std::min<uint32_t>(in.minor, FUSE_KERNEL_MINOR_VERSION);
@@ -200,10 +216,70 @@ void FuseSession::init(FuseRequest& request) {
   if (!fits)
     log_error("the FUSE version of the kernel is too old",
               {{"major", in.major}, {"minor", in.minor}});
-  write_reply(request.header.unique, fits ? 0 : EPROTO, fits ? bytes : std::string_view(), {});
+  write_reply(request, fits ? 0 : EPROTO, fits ? bytes : std::string_view(), {});
+  if (prepared) start_uring();
+  if (!prepared) use_device(prepared.error());
   device_.set_readahead(kReadahead);
-  const uint64_t offered = in.flags | static_cast<uint64_t>(in.flags2) << 32;
-  if (options_.on_init) options_.on_init((offered & kHasResend) != 0);
+  // The kernel loses the requests of a ring whose process has died (Linux 6.18).
+  if (options_.on_init) options_.on_init((offered & kHasResend) != 0 && !prepared);
+}
+
+// Divides the slots between io_uring and /dev/fuse. An error says why there is no io_uring.
+Result<void> FuseSession::prepare_uring(uint64_t offered) {
+  if (!options_.io_uring) return fail(Errc::unsupported, "--no-io-uring");
+  if ((offered & uring_abi::kOverIoUring) == 0) return uring_not_offered();
+  FF_TRY(const size_t queues, possible_cpus());
+  const size_t slots = slots_.size() / kSlotBytes;
+  const size_t entries = std::min((slots - std::min(slots, kDeviceSlots)) / queues, kEntriesMax);
+  if (entries < kEntriesMin) {
+    Error error =
+        fail(Errc::unsupported, "the memory of the mount is too small for {} CPUs", queues);
+    // Requests get an eighth of it.
+    const uint64_t needed = (queues * kEntriesMin + kDeviceSlots) * kSlotBytes * 8;
+    error.hint = fmt::format("--memory {}MiB", align_up(needed, kMiB) / kMiB);
+    return error;
+  }
+  const uint64_t device_bytes = (slots - queues * entries) * kSlotBytes;
+  FF_TRY(uring_, FuseUring::create(loop_, {.fd = device_.fd(),
+                                           .memory = slots_.subspan(device_bytes),
+                                           .queues = queues,
+                                           .entries = entries}));
+  std::erase_if(free_slots_, [&](size_t slot) { return slot >= device_bytes / kSlotBytes; });
+  slots_ = slots_.first(device_bytes);
+  log_info("requests come over io_uring", {{"queues", queues}, {"entries", entries}});
+  return {};
+}
+
+void FuseSession::start_uring() {
+  (void)::sched_getaffinity(0, sizeof allowed_cpus_, &allowed_cpus_);
+  uring_->start([this](FuseRequest request) { on_uring_request(std::move(request)); },
+                [this](Error why) { use_device(std::move(why)); });
+}
+
+void FuseSession::use_device(Error why) {
+  log_info("requests come through /dev/fuse, which is slower than io_uring",
+           {{"cause", why.message}, {"hint", why.hint}});
+}
+
+// Requests that wait for the kernel to drop pages must not keep it from sending the requests that
+// this needs: when they have taken all entries of a CPU, they stop waiting.
+void FuseSession::on_uring_request(FuseRequest request) {
+  if (uring_->exhausted(*request.entry)) {
+    for (Event* const done : invalidations_) done->set();
+  }
+  follow(request);
+  dispatch(std::move(request));
+}
+
+void FuseSession::follow(const FuseRequest& request) {
+  const bool alone = uring_->in_use() == 1 && is_small(request);
+  if (!follow_.on_request(uring_->cpu_of(*request.entry), alone)) return;
+  cpu_set_t cpus = allowed_cpus_;
+  if (const auto cpu = follow_.pinned(); cpu && CPU_ISSET(*cpu, &allowed_cpus_)) {
+    CPU_ZERO(&cpus);
+    CPU_SET(*cpu, &cpus);
+  }
+  (void)::sched_setaffinity(0, sizeof cpus, &cpus);  // 0: this thread
 }
 
 void FuseSession::forget(FuseRequest& request) {
@@ -242,10 +318,10 @@ Task<void> FuseSession::serve(FuseRequest request) {
   const uint64_t unique = request.header.unique;
   const uint32_t opcode = request.header.opcode;
   const Call call = opcode < kCalls ? calls_[opcode] : Call{};
-  if (call.handler == nullptr) co_return write_reply(unique, ENOSYS, {}, {});
+  if (call.handler == nullptr) co_return write_reply(request, ENOSYS, {}, {});
   const bool is_virtual = virtual_dir_ != nullptr && virtual_dir_->handles(request);
   if (virtual_dir_ != nullptr && !is_virtual && virtual_dir_->is_forbidden(request)) {
-    co_return write_reply(unique, EROFS, {}, {});
+    co_return write_reply(request, EROFS, {}, {});
   }
   const int64_t began_ns = loop_.now_ns();
   CancelScope scope(loop_, co_await current_cancellation(), INT64_MAX, {});
@@ -255,7 +331,7 @@ Task<void> FuseSession::serve(FuseRequest request) {
   const auto reply = co_await std::move(answering).with_cancellation(scope.cancellation());
   running_.erase(unique);
   under_way_.add(-1);
-  send_reply(unique, reply);
+  send_reply(request, reply);
   on_answered(request);
   call.seconds->observe_ns(loop_.now_ns() - began_ns);
 }
@@ -273,8 +349,8 @@ void FuseSession::on_answered(const FuseRequest& request) {
 }
 
 // Also logs errors that the cluster caused.
-void FuseSession::send_reply(uint64_t unique, const Result<FuseReply>& reply) {
-  if (reply) return write_reply(unique, 0, reply->bytes, reply->data);
+void FuseSession::send_reply(const FuseRequest& request, const Result<FuseReply>& reply) {
+  if (reply) return write_reply(request, 0, reply->bytes, reply->data);
   const int error = errno_of(reply.error());
   const bool grave = error == EIO || error == ETIMEDOUT;
   if (grave) failed_.add();
@@ -282,10 +358,13 @@ void FuseSession::send_reply(uint64_t unique, const Result<FuseReply>& reply) {
     logged_ns_ = loop_.now_ns();
     log_warning("a FUSE request failed", {{"errno", error}, {"cause", reply.error().message}});
   }
-  write_reply(unique, error, {}, {});
+  write_reply(request, error, {}, {});
 }
 
-void FuseSession::write_reply(uint64_t unique, int error, std::string_view bytes, ByteView data) {
+void FuseSession::write_reply(const FuseRequest& request, int error, std::string_view bytes,
+                              ByteView data) {
+  const uint64_t unique = request.header.unique;
+  if (request.entry) return uring_->reply(*request.entry, unique, error, bytes, data);
   fuse_out_header header = {};
   header.len = static_cast<uint32_t>(sizeof header + bytes.size() + data.size());
   header.error = -error;
@@ -306,7 +385,10 @@ Task<void> FuseSession::invalidate_pages(meta::InodeId inode, uint64_t offset, u
   const auto done = std::make_shared<Event>(loop_);
   notifier_.invalidate_inode(nodeid(inode), static_cast<int64_t>(offset),
                              static_cast<int64_t>(size), [done] { done->set(); });
+  invalidations_.insert(done.get());
+  if (uring_ != nullptr && uring_->any_exhausted()) done->set();
   (void)co_await done->wait();
+  invalidations_.erase(done.get());
 }
 
 void FuseSession::invalidate_pages_async(meta::InodeId inode, uint64_t offset, uint64_t size) {

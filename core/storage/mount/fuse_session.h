@@ -1,11 +1,15 @@
-// The FUSE session: it reads requests from /dev/fuse, runs each as a task and writes the replies.
-// Owned by one loop, which must never access files of its own mount: that would deadlock.
+// The FUSE session: it gets requests of the kernel from /dev/fuse or over io_uring (fuse_uring.h),
+// runs each as a task and replies. Owned by one loop, which must never access files of its own
+// mount: that would deadlock.
 #pragma once
+
+#include <sched.h>
 
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -14,8 +18,10 @@
 #include "platform/base/gate.h"
 #include "platform/base/metrics.h"
 #include "storage/mount/caller_resolver.h"
+#include "storage/mount/follow_cpu.h"
 #include "storage/mount/fuse_device.h"
 #include "storage/mount/fuse_request.h"
+#include "storage/mount/fuse_uring.h"
 #include "storage/mount/kernel_cache.h"
 #include "storage/mount/kernel_notifier.h"
 #include "storage/mount/operations.h"
@@ -29,6 +35,7 @@ class FuseSession final : public KernelCache {
     ByteSpan slots;         // request buffers, a multiple of kSlotBytes
     std::string name = {};  // mount name for programs (ioctl)
     bool read_only = false;
+    bool io_uring = true;  // where the kernel offers it
     // With a recovery table (client/recovery_table.h).
     bool resend = false;                             // continue the session of a predecessor
     std::function<void(bool resends)> on_init = {};  // whether the kernel can repeat requests
@@ -38,8 +45,8 @@ class FuseSession final : public KernelCache {
   static constexpr uint64_t kSlotBytes = kWriteMax + 4 * kKiB;
 
   // All outlive it.
-  FuseSession(Loop& loop, FuseDevice& device, chain::BufferPool& memory, CallerResolver& callers,
-              Metrics& metrics, Options options);
+  FuseSession(SystemLoop& loop, FuseDevice& device, chain::BufferPool& memory,
+              CallerResolver& callers, Metrics& metrics, Options options);
   ~FuseSession() override;
 
   // Serves until the file system is unmounted or this is cancelled. `operations` outlives it, and
@@ -51,7 +58,10 @@ class FuseSession final : public KernelCache {
   // No request is in progress.
   bool idle() const { return running_.empty(); }
   // Bytes of slots in use.
-  uint64_t slot_bytes() const { return slots_.size() - free_slots_.size() * kSlotBytes; }
+  uint64_t slot_bytes() const {
+    const size_t entries = uring_ == nullptr ? 0 : uring_->in_use();
+    return (slots_.size() / kSlotBytes - free_slots_.size() + entries) * kSlotBytes;
+  }
 
   // KernelCache.
   void invalidate_attributes(meta::InodeId inode) override;
@@ -70,9 +80,14 @@ class FuseSession final : public KernelCache {
 
   void register_handlers();
   Task<Result<bool>> receive(FdWatch& watch);
-  void dispatch(ByteView bytes, std::shared_ptr<const void> slot);
+  void dispatch(FuseRequest request);
   FuseRequest request_of(ByteView bytes, std::shared_ptr<const void> slot);
   void init(FuseRequest& request);
+  Result<void> prepare_uring(uint64_t offered);
+  void start_uring();
+  void use_device(Error why);
+  void on_uring_request(FuseRequest request);
+  void follow(const FuseRequest& request);
   void interrupt(FuseRequest& request);
   void forget(FuseRequest& request);
   Task<void> serve(FuseRequest request);
@@ -80,8 +95,8 @@ class FuseSession final : public KernelCache {
   void on_answered(const FuseRequest& request);
   Task<void> serve_repeated(FuseRequest request);
   void end_repeated();
-  void send_reply(uint64_t unique, const Result<FuseReply>& reply);
-  void write_reply(uint64_t unique, int error, std::string_view bytes, ByteView data);
+  void send_reply(const FuseRequest& request, const Result<FuseReply>& reply);
+  void write_reply(const FuseRequest& request, int error, std::string_view bytes, ByteView data);
   ByteSpan slot(size_t number) const { return slots_.subspan(number * kSlotBytes, kSlotBytes); }
 
   meta::InodeId inode(uint64_t nodeid) const;
@@ -137,12 +152,16 @@ class FuseSession final : public KernelCache {
   Task<Result<void>> ioctl_move(FuseRequest& request);
   Task<Result<void>> ioctl_remove(FuseRequest& request);
 
-  Loop& loop_;
+  SystemLoop& loop_;
   FuseDevice& device_;
   chain::BufferPool& memory_;
   CallerResolver& callers_;
   const Options options_;
-  const ByteSpan slots_;
+  ByteSpan slots_;  // of requests from /dev/fuse
+  std::unique_ptr<FuseUring> uring_;
+  std::set<Event*> invalidations_;  // that requests wait for
+  FollowCpu follow_;
+  cpu_set_t allowed_cpus_ = {};  // of the loop
   std::array<Call, kCalls> calls_ = {};
   Operations* operations_ = nullptr;
   VirtualDir* virtual_dir_ = nullptr;

@@ -111,10 +111,10 @@ class Operations {
                                uint32_t mode, uint32_t flags);
   struct Data {
     chain::BufferPool::Buffer memory = {};
-    uint64_t size = 0;
-    ByteView view() const { return memory.span().first(size); }
+    ByteView bytes = {};
   };
-  Task<Result<Data>> read(uint64_t handle, uint64_t offset, uint64_t size);
+  // Reads into `room` if it is large enough, else into memory of its own.
+  Task<Result<Data>> read(uint64_t handle, uint64_t offset, uint64_t size, ByteSpan room);
   struct Write {
     uint64_t offset = 0;
     ByteView from = {};

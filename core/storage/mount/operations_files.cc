@@ -196,12 +196,18 @@ Task<Result<void>> Operations::truncate(meta::Caller caller, CachedInode& cached
   co_return Result<void>();
 }
 
-Task<Result<Operations::Data>> Operations::read(uint64_t handle, uint64_t offset, uint64_t size) {
+Task<Result<Operations::Data>> Operations::read(uint64_t handle, uint64_t offset, uint64_t size,
+                                                ByteSpan room) {
   const FileHandleRef open = this->handle(handle);
   if (open == nullptr) co_return not_open(handle);
-  Data data{.memory = memory_.allocate(std::max<uint64_t>(size, 1)), .size = 0};
+  Data data;
+  if (room.size() < size) {
+    data.memory = memory_.allocate(size);
+    room = data.memory.span();
+  }
   const auto file = open->inode->file();
-  FF_CO_TRY(data.size, co_await file->read(offset, data.memory.span().first(size)));
+  FF_CO_TRY(const uint64_t got, co_await file->read(offset, room.first(size)));
+  data.bytes = room.first(got);
   co_return data;
 }
 

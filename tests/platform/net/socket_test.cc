@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "platform/net/socket_ends.h"
 #include "platform/base/system_loop.h"
+#include "platform/net/socket_ends.h"
 
 namespace ff::net {
 namespace {

@@ -67,8 +67,8 @@ class TwoMounts : public client::FileSystemWorld {
     return run(mount.operations.write(handle, std::move(how)));
   }
   std::string read(OneMount& mount, uint64_t handle, uint64_t offset, uint64_t size) {
-    auto data = run(mount.operations.read(handle, offset, size));
-    return data ? std::string(as_text(data->view())) : "(" + data.error().message + ")";
+    auto data = run(mount.operations.read(handle, offset, size, {}));
+    return data ? std::string(as_text(data->bytes)) : "(" + data.error().message + ")";
   }
   void close(OneMount& mount, uint64_t handle) {
     EXPECT_TRUE(io::ok(run(mount.operations.flush(handle))));

@@ -132,7 +132,7 @@ TEST_F(WritersTest, CallsThatWaitForStorageCanBeInterrupted) {
   constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   const uint64_t handle = made.handle;
   const std::vector<std::pair<const char*, std::function<Task<Result<void>>()>>> calls = {
-      {"read", [&] { return plain(operations.read(handle, 0, 2 * client::kChunk)); }},
+      {"read", [&] { return plain(operations.read(handle, 0, 2 * client::kChunk, {})); }},
       {"SEEK_DATA", [&] { return plain(operations.seek(handle, 0, SEEK_DATA)); }},
       {"SEEK_HOLE", [&] { return plain(operations.seek(handle, 0, SEEK_HOLE)); }},
       {"punch", [&] { return operations.allocate(handle, kPunch, 10, 2 * client::kChunk); }},

@@ -1,0 +1,46 @@
+// Decides on which CPU the loop of a mount runs. A program and the loop hand over to each other
+// faster on one CPU than on two, above all in virtual machines, where another CPU must first be
+// woken. But programs that work at the same time, and large transfers, need more than one.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+namespace ff::mount {
+
+class FollowCpu {
+ public:
+  // A request came from `cpu`. `alone`: it is small, and no other request is under way. Returns
+  // whether pinned() has changed.
+  bool on_request(size_t cpu, bool alone);
+  // Where the loop shall run; none: anywhere.
+  std::optional<size_t> pinned() const { return pinned_; }
+
+ private:
+  // Requests in a row from one CPU after which the loop follows: the scheduler moves a program
+  // rarely.
+  static constexpr size_t kFollowAfter = 16;
+  // Requests of others, with fewer than that in a row between them, after which it is free again.
+  static constexpr size_t kFreeAfter = 4;
+
+  std::optional<size_t> pinned_;
+  size_t cpu_ = 0;     // of the last request
+  size_t in_row_ = 0;  // requests from it, alone
+  size_t others_ = 0;  // requests that did not come alone from the pinned CPU
+};
+
+inline bool FollowCpu::on_request(size_t cpu, bool alone) {
+  const auto before = pinned_;
+  in_row_ = !alone ? 0 : cpu == cpu_ ? in_row_ + 1 : 1;
+  cpu_ = cpu;
+  if (in_row_ >= kFollowAfter) {
+    pinned_ = cpu;
+    others_ = 0;
+  } else if (pinned_ && (!alone || *pinned_ != cpu) && ++others_ >= kFreeAfter) {
+    pinned_.reset();
+    others_ = 0;
+  }
+  return pinned_ != before;
+}
+
+}  // namespace ff::mount

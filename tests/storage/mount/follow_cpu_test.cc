@@ -1,0 +1,46 @@
+// When the loop of a mount follows a program to its CPU, and when it is free to run anywhere.
+#include "storage/mount/follow_cpu.h"
+
+#include <gtest/gtest.h>
+
+namespace ff::mount {
+namespace {
+
+void requests(FollowCpu& follow, size_t cpu, int count, bool alone = true) {
+  for (int i = 0; i < count; i++) follow.on_request(cpu, alone);
+}
+
+TEST(FollowCpuTest, ItFollowsASingleProgram) {
+  FollowCpu follow;
+  requests(follow, 1, 15);
+  EXPECT_FALSE(follow.pinned());
+  EXPECT_TRUE(follow.on_request(1, true));
+  EXPECT_EQ(follow.pinned(), 1u);
+  EXPECT_FALSE(follow.on_request(1, true));
+  // The scheduler moves the program.
+  requests(follow, 0, 16);
+  EXPECT_EQ(follow.pinned(), 0u);
+}
+
+TEST(FollowCpuTest, RareRequestsOfOthersDoNotFreeIt) {
+  FollowCpu follow;
+  for (int i = 0; i < 100; i++) {
+    requests(follow, 1, 16);
+    requests(follow, 0, 2);
+    EXPECT_EQ(follow.pinned(), 1u);
+  }
+}
+
+TEST(FollowCpuTest, ProgramsAtTheSameTimeFreeIt) {
+  FollowCpu follow;
+  requests(follow, 1, 16);
+  requests(follow, 1, 3, false);
+  EXPECT_EQ(follow.pinned(), 1u);
+  EXPECT_TRUE(follow.on_request(1, false));
+  EXPECT_FALSE(follow.pinned());
+  for (int i = 0; i < 100; i++) requests(follow, static_cast<size_t>(i % 2), 8);
+  EXPECT_FALSE(follow.pinned());
+}
+
+}  // namespace
+}  // namespace ff::mount
