@@ -18,7 +18,7 @@ class UnsyncedWrites {
  public:
   bool empty() const { return chains_.empty(); }
   // Of writes that a predecessor of this process made: no sync tells whether they were lost.
-  static constexpr uint64_t kAnyVerifier = 0;
+  static constexpr uint64_t kAnyVerifier = UINT64_MAX;
   // The number of writes so far; a sync that starts now covers them.
   uint64_t count() const { return count_; }
   void add(cluster::ChainId chain, uint64_t verifier) { chains_[chain][verifier] = ++count_; }
