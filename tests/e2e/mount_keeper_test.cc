@@ -22,7 +22,7 @@
 namespace ff::test {
 namespace {
 
-constexpr int64_t kKillingNs = 10 * kSecond;
+constexpr int64_t kKillingNs = 6 * kSecond;
 
 // The process that serves the mount of this keeper; 0: there is none now.
 pid_t serving_process(pid_t keeper) {
@@ -184,7 +184,8 @@ class MountKeeperTest : public MountTest {
     size_t times = 0;
     while (clock.steady_ns() < until_ns && !HasFailure()) {
       const size_t before = program.steps();
-      const size_t wanted = before + rng.below(60);
+      // So long that the keeper does not give up.
+      const size_t wanted = before + 50 + rng.below(50);
       EXPECT_TRUE(eventually([&] { return program.steps() >= wanted || HasFailure(); }));
       disturb();
       times++;
@@ -203,7 +204,11 @@ TEST_F(MountKeeperTest, ProgramsGoOnWhenTheServingProcessIsKilled) {
     Mount mount(cluster.address(), at("mnt"));
     work(mount, [&] {
       pid_t pid = 0;
-      EXPECT_TRUE(eventually([&] { return (pid = serving_process(mount.pid())) > 0; }));
+      EXPECT_TRUE(eventually([&] {
+        pid = serving_process(mount.pid());
+        return pid > 0 || !mount.lives();
+      }));
+      ASSERT_GT(pid, 0);
       ::kill(pid, SIGKILL);
     });
     EXPECT_EQ(mount.end(SIGTERM), 0);
