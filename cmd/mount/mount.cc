@@ -586,6 +586,23 @@ Result<void> run_mount(Session& session, const MountOptions& options) {
   return keep(session, on_ready, {});
 }
 
+void declare_examples_and_link(Command& mount) {
+  mount.example("ff mount / /mnt/ff", "the whole file system of the cluster on this machine");
+  mount.example("ff mount ff://m1:4400,m2:4400,m3:4400/data /data --key cluster.key",
+                "a directory of another cluster");
+  mount.example("ff mount ff://m1:4400/ /data --key cluster.key --detach --wait",
+                "for scripts: returns when /data is ready");
+  mount.example("ff mount --replace /data", "after an upgrade of ff, without an unmount");
+  mount.example("ff://m1:4400,m2:4400/ /data ff _netdev,nofail,wait,key=/etc/ff/cluster.key 0 0",
+                "a line for /etc/fstab");
+  mount.link({.name = "mount.ff",
+              .arguments =
+                  [&mount](std::vector<std::string> given) {
+                    return fstab_arguments(mount, std::move(given));
+                  },
+              .exit_code = fstab_exit_code});
+}
+
 }  // namespace
 
 void declare_mount(Command& mount) {
@@ -601,11 +618,10 @@ void declare_mount(Command& mount) {
       "a value with a comma in double quotes. mount.ff accepts -s, -f (dry run), -n and -v from "
       "mount(8), and exits with 1 for wrong usage, 8 when interrupted, and 32 if the mount "
       "fails.\n\nLocks (flock, fcntl) work among the programs of one mount only.\n\nIf the process "
-      "that "
-      "serves the mount dies, another one continues within a second: programs wait, open files and "
-      "locks stay, and nothing that was acknowledged is lost. That needs Linux 6.9; before, "
-      "programs "
-      "get errors and the directory must be mounted again.");
+      "that serves the mount dies, another one continues within a second: programs wait, open "
+      "files and locks stay, and nothing that was acknowledged is lost. That needs Linux 6.9, and "
+      "requests through /dev/fuse (--no-io-uring): the kernel loses those of a dead ring. "
+      "Otherwise programs get errors and the directory must be mounted again.");
   mount.argument("SOURCE", text(options.source, "SOURCE"), "File system to mount").optional();
   mount.argument("DIR", dir(options.dir), "Mount point").optional();
   declare_meta(mount, options.meta);
@@ -626,7 +642,7 @@ void declare_mount(Command& mount) {
       .flag("--io-uring", options.io_uring,
             "Exchange requests with the kernel over io_uring, where the kernel offers it: Linux "
             "6.14 and later with fuse.enable_uring=1; small requests are faster, large writes take "
-            "more CPU time")
+            "more CPU time, and the mount does not survive the death of its process")
       .config("mount.io-uring");
   mount.flag("--detach", options.detach,
              "Return when the mount is ready, and continue in the background");
@@ -647,20 +663,7 @@ void declare_mount(Command& mount) {
   declare_http(mount, options.http, "mount");
   mount.flag("--log-json", options.log_json, "Write log lines as JSON").config("mount.log-json");
   declare_net(mount, options.net);
-  mount.example("ff mount / /mnt/ff", "the whole file system of the cluster on this machine");
-  mount.example("ff mount ff://m1:4400,m2:4400,m3:4400/data /data --key cluster.key",
-                "a directory of another cluster");
-  mount.example("ff mount ff://m1:4400/ /data --key cluster.key --detach --wait",
-                "for scripts: returns when /data is ready");
-  mount.example("ff mount --replace /data", "after an upgrade of ff, without an unmount");
-  mount.example("ff://m1:4400,m2:4400/ /data ff _netdev,nofail,wait,key=/etc/ff/cluster.key 0 0",
-                "a line for /etc/fstab");
-  mount.link({.name = "mount.ff",
-              .arguments =
-                  [&mount](std::vector<std::string> given) {
-                    return fstab_arguments(mount, std::move(given));
-                  },
-              .exit_code = fstab_exit_code});
+  declare_examples_and_link(mount);
   mount.run([&options](Session& session) { return run_mount(session, options); });
 }
 

@@ -201,7 +201,7 @@ class MountKeeperTest : public MountTest {
 TEST_F(MountKeeperTest, ProgramsGoOnWhenTheServingProcessIsKilled) {
   LocalCluster cluster;
   {
-    Mount mount(cluster.address(), at("mnt"));
+    Mount mount(cluster.address(), at("mnt"), {"--no-io-uring"});
     work(mount, [&] {
       pid_t pid = 0;
       EXPECT_TRUE(eventually([&] {
@@ -218,7 +218,7 @@ TEST_F(MountKeeperTest, ProgramsGoOnWhenTheServingProcessIsKilled) {
 
 TEST_F(MountKeeperTest, AnotherProgramReplacesTheServingProcess) {
   LocalCluster cluster;
-  Mount mount(cluster.address(), at("mnt"));
+  Mount mount(cluster.address(), at("mnt"), {"--no-io-uring"});
   work(mount, [&] {
     const pid_t before = serving_process(mount.pid());
     const ProcessResult replaced = run_ff({"mount", "--replace", mount.dir()});
@@ -233,7 +233,7 @@ TEST_F(MountKeeperTest, AnotherProgramReplacesTheServingProcess) {
 
 TEST_F(MountKeeperTest, AListingContinuesAndAProgramThatFailsAtOnceIsNotStartedForever) {
   LocalCluster cluster;
-  Mount mount(cluster.address(), at("mnt"));
+  Mount mount(cluster.address(), at("mnt"), {"--no-io-uring"});
   std::set<std::string> wanted;
   for (int i = 0; i < 300; i++) {
     const std::string name = "a rather long name of a file number " + std::to_string(i);
