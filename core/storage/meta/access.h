@@ -20,6 +20,8 @@ struct Caller {
   std::vector<uint32_t> groups = {};  // supplementary, without gid
   // The directory above which it reaches nothing: paths and links that lead out are refused.
   InodeId top = kRoot;
+  // The lease of its client, which may use what is delegated to it (delegation_recalls.h).
+  uint64_t lease = 0;
   bool is_root() const { return uid == 0; }
   bool in_group(uint32_t group) const;
 };

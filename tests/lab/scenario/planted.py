@@ -214,8 +214,8 @@ FILES = {
     "lose-a-link": [
         (
             "core/storage/meta/namespace.cc",
-            "    inode.links++;\n    inode.ctime_ns = now_ns;",
-            "    if (id % 3 != 0) inode.links++;\n    inode.ctime_ns = now_ns;",
+            "  inode.links++;\n  inode.ctime_ns = now_ns;",
+            "  if (id % 3 != 0) inode.links++;\n  inode.ctime_ns = now_ns;",
         )
     ],
     "forget-the-cut": [
