@@ -47,6 +47,7 @@ struct MountOptions {
   uint64_t memory = 512 * kMiB;
   bool read_only = false;
   bool others = false;
+  bool delegations = false;
   bool wait = false;
   bool detach = false;
   bool dry_run = false;
@@ -179,7 +180,9 @@ Result<void> Mounted::connect(const client::Url& url) {
   memory_.emplace(shares_.reads);
   files_.emplace(
       client_.context, servers_,
-      client::FileSystem::Options{.arena = shares_.writes, .write_behind = shares_.writes.size()});
+      client::FileSystem::Options{.arena = shares_.writes,
+                                  .write_behind = shares_.writes.size(),
+                                  .delegations = options_.delegations && !options_.read_only});
   FF_TRY(find_cluster());
   return find_root(url.path);
 }
@@ -249,6 +252,9 @@ std::string Mounted::status() {
                {"read_only", options_.read_only},
                {"manager", files_->manager_error() ? files_->manager_error()->message : "answers"},
                {"open_files", operations_ ? operations_->open_files() : 0}};
+  json["delegations"] = {{"enabled", options_.delegations},
+                         {"directories", files_->delegations()},
+                         {"pending_changes", files_->pending_changes()}};
   json["memory"] = {{"limit", options_.memory},
                     {"requests", kernel_ ? kernel_->slot_bytes() : 0},
                     {"reads", shares_.reads.size() - memory_->free_bytes()},
@@ -266,12 +272,18 @@ Task<void> Mounted::update_gauges(std::function<void()> on_tick) {
   Gauge& writes = bytes("writes");
   Gauge& limit = client_.metrics.gauge("ff_mount_memory_limit_bytes", "--memory");
   Gauge& open = client_.metrics.gauge("ff_mount_open_files", "Files that programs have open");
+  Gauge& delegations =
+      client_.metrics.gauge("ff_mount_delegations", "Directories that are delegated to this mount");
+  Gauge& pending = client_.metrics.gauge(
+      "ff_mount_pending_changes", "Answered changes that no metadata server has applied yet");
   limit.set(static_cast<int64_t>(options_.memory));
   for (;;) {
     requests.set(static_cast<int64_t>(kernel_->slot_bytes()));
     reads.set(static_cast<int64_t>(shares_.reads.size() - memory_->free_bytes()));
     writes.set(static_cast<int64_t>(files_->dirty_bytes()));
     open.set(static_cast<int64_t>(operations_->open_files()));
+    delegations.set(static_cast<int64_t>(files_->delegations()));
+    pending.set(static_cast<int64_t>(files_->pending_changes()));
     if (on_tick) on_tick();
     const auto waited = co_await sleep_for(loop(), kUpdateNs);
     if (!waited) co_return;
@@ -445,6 +457,12 @@ void declare_mount(Command& mount) {
       .config("mount.allow-other")
       .old_config("mount.others")
       .alias("--others");
+  mount
+      .flag("--delegations", options.delegations,
+            "Answer changes in directories that no other mount uses at once, and send them to the "
+            "metadata service within 5 ms: faster for many small files; what a killed mount has "
+            "not sent is lost unless fsync was called")
+      .config("mount.delegations");
   mount.flag("--wait", options.wait, "Wait until the cluster answers, exists and has chains")
       .config("mount.wait");
   mount.flag("--detach", options.detach,

@@ -30,8 +30,10 @@ FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Addre
     : context_(context),
       routing_(context, servers, [this] { storage_.on_routing_change(); }),
       storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
-      metadata_(context, servers,
-                [this](meta::InodeId inode, Error error) { report_lost(inode, std::move(error)); }),
+      metadata_(
+          context, servers,
+          [this](meta::InodeId inode, Error error) { report_lost(inode, std::move(error)); },
+          options.delegations),
       managers_(context, servers),
       behind_(context.loop, options.arena, std::max<uint64_t>(options.write_behind / kMiB, 64),
               context.metrics),
@@ -160,6 +162,7 @@ Task<void> FileSystem::run_metadata_syncs() {
 }
 
 void FileSystem::end_session(meta::Namespace::EndedSession ended) {
+  if (metadata_.end_session(ended)) return;
   ended_.push_back(ended);
   if (ended_.size() == meta::kEndedSessionsMax) gate_.spawn(report_ended_sessions());
 }
