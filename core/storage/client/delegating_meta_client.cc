@@ -97,8 +97,7 @@ Task<Result<InodeView>> DelegatingMetaClient::name_change(Names names, std::vect
                                                           Task<Result<InodeView>> calling) {
   const auto change = delegations_.begin_change(std::move(names));
   for (const auto& [dir, name] : change.names) inodes.push_back(dir);
-  auto settling = settle(std::move(inodes));
-  auto ready = co_await std::move(settling);
+  const auto ready = co_await settle(std::move(inodes));
   Result<InodeView> done = ready ? Result<InodeView>(Error()) : Result<InodeView>(ready.error());
   if (ready) done = co_await std::move(calling);
   delegations_.end_change(change, done ? outcome(done->inode) : std::vector<Dentry>());

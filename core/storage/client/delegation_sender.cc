@@ -73,8 +73,7 @@ Task<Result<void>> DelegatingMetaClient::send(Delegations::Batch& batch) {
   for (const Delegations::Change& change : batch.changes) {
     changes.push_back({.mark = {}, .action = change.action, .inodes = change.inodes, .sent = {}});
   }
-  auto applying = apply_batch(batch.request, std::move(changes));
-  FF_CO_TRY(const auto recalled, co_await std::move(applying));
+  FF_CO_TRY(const auto recalled, co_await apply_batch(batch.request, std::move(changes)));
   if (lease != delegations_.lease()) co_return Result<void>();
   delegations_.renewed(began_ns);
   delegations_.recall(recalled);
@@ -134,8 +133,7 @@ Task<Result<void>> DelegatingMetaClient::renew_own_lease(bool fresh,
     request.set_inodes(kIdsAtOnce);
     to_wire(*ids_of, *request.mutable_layout());
   }
-  auto renewing = renew_lease(std::move(request));
-  FF_CO_TRY(const auto reply, co_await std::move(renewing));
+  FF_CO_TRY(const auto reply, co_await renew_lease(std::move(request)));
   if (lease != delegations_.lease()) co_return Result<void>();
   if (!reply.live()) {
     lose();

@@ -27,6 +27,7 @@
 #include "platform/base/metrics.h"
 #include "platform/base/wait.h"
 #include "storage/meta/namespace.h"
+#include "storage/meta/records.h"
 
 namespace ff::meta {
 

@@ -403,7 +403,9 @@ Task<Result<wire::DelegateReply>> MetaService::delegate(rpc::ServerCall& call,
   FF_CO_TRY(check_may_delegate(as));
   wire::DelegateReply reply;
   if (recalls_.contended(request.dir())) co_return reply;
-  FF_CO_TRY(const auto made, co_await namespace_.delegate(request.lease(), request.dir()));
+  auto asked = co_await namespace_.delegate(request.lease(), request.dir());
+  if (!asked && delegation_conflict(asked.error())) co_return reply;  // another client has it
+  FF_CO_TRY(const auto made, std::move(asked));
   if (!made.granted) co_return reply;
   reply.set_granted(true);
   to_wire(made.dir, *reply.mutable_dir());
@@ -423,8 +425,7 @@ Task<Result<wire::InodeReply>> MetaService::apply_batch(rpc::ServerCall& call,
   FF_CO_TRY(check_may_delegate(as));
   const uint64_t lease = request.lease();
   const RequestId id = request_of(as, request.request());
-  auto applying = namespace_.apply_batch(id, std::move(request));
-  FF_CO_TRY(const auto recalled, co_await std::move(applying));
+  FF_CO_TRY(const auto recalled, co_await namespace_.apply_batch(id, std::move(request)));
   recalls_.on_progress(lease);
   wire::InodeReply reply;
   for (const InodeId dir : recalled) reply.add_recalled(dir);

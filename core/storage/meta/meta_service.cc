@@ -127,8 +127,7 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
   add(kLock, &MetaService::lock);
   add(kSync, &MetaService::sync);
   add(kRenewLease, &MetaService::renew_lease);
-  add(kDelegate, &MetaService::undelegated<wire::DelegateRequest, wire::DelegateReply,
-                                           &MetaService::delegate>);
+  add(kDelegate, &MetaService::delegate);
   add(kApplyBatch, &MetaService::change<wire::BatchRequest, &MetaService::apply_batch>);
   add(kRecalls, &MetaService::recalls);
   rpc::add_method(router, kSetUser, *this, &MetaService::set_user);

@@ -39,13 +39,7 @@ struct RequestId {
   uint64_t sequence = 0;  // starts at 1
 };
 
-// A directory, and the lease to which it is delegated, that hold up a call of another client.
-struct DelegationConflict {
-  InodeId dir = 0;
-  uint64_t lease = 0;
-};
-// None: another error.
-std::optional<DelegationConflict> delegation_conflict(const Error& error);
+struct DelegationConflict;  // records.h
 bool is_lease_lost(const Error& error);
 
 class FileChunks;
@@ -76,7 +70,8 @@ class Namespace {
   // False: the slot already has a reply to this request.
   Task<Result<bool>> record_refusal(RequestId request, Error error);
 
-  Task<Result<Inode>> stat(InodeId id, Caller caller = Caller());
+  Task<Result<Inode>> stat(InodeId id) { return stat(id, Caller()); }
+  Task<Result<Inode>> stat(InodeId id, Caller caller);
   Task<Result<Inode>> lookup(Caller caller, InodeId dir, std::string name);
 
   struct WalkResult {

@@ -29,8 +29,7 @@ Error lease_lost_error() {
 }
 
 Task<Result<std::optional<wire::DelegationLease>>> find_lease(kv::Txn& txn, uint64_t lease) {
-  auto reading = read_record<wire::DelegationLease>(txn, keys::of(keys::kLease, lease));
-  co_return co_await std::move(reading);
+  co_return co_await read_record<wire::DelegationLease>(txn, keys::of(keys::kLease, lease));
 }
 
 void put_lease(kv::Txn& txn, uint64_t lease, const wire::DelegationLease& record) {
@@ -282,9 +281,9 @@ Task<Result<Namespace::Delegation>> Namespace::delegate(uint64_t lease, InodeId 
     if (!record || record->ending()) co_return lease_lost_error();
     auto reading = read_dir(txn, dir, fmt::format("inode {}", dir), lease);
     FF_CO_TRY(Inode inode, co_await std::move(reading));
-    auto ranging =
-        txn.range(keys::range_of(keys::kDentry, dir, kDelegatedNamesMax + 1), keys::times(dir));
-    FF_CO_TRY(const auto names, co_await std::move(ranging));
+    FF_CO_TRY(const auto names,
+              co_await txn.range(keys::range_of(keys::kDentry, dir, kDelegatedNamesMax + 1),
+                                 keys::times(dir)));
     size_t bytes = 0;
     for (const kv::Entry& name : names) bytes += name.key.size() + kListedBytes;
     if (names.size() > kDelegatedNamesMax || bytes > kListBytes) co_return Result<void>();

@@ -6,7 +6,6 @@
 #include <charconv>
 
 #include "platform/base/text.h"
-#include "storage/meta/namespace.h"
 
 namespace ff::meta {
 
@@ -66,8 +65,7 @@ Task<Result<Inode>> read_inode(kv::Txn& txn, InodeId id) {
 
 Task<Result<void>> check_undelegated(kv::Txn& txn, const Inode& inode, uint64_t lease) {
   if (inode.delegate == 0 || inode.delegate == lease) co_return Result<void>();
-  auto reading = txn.get(keys::of(keys::kLease, inode.delegate));
-  FF_CO_TRY(const auto held, co_await std::move(reading));
+  FF_CO_TRY(const auto held, co_await txn.get(keys::of(keys::kLease, inode.delegate)));
   if (!held) co_return Result<void>();
   co_return delegated_error(inode.id, inode.delegate);
 }

@@ -93,6 +93,13 @@ Task<Result<void>> erase_inode(kv::Txn& txn, Inode inode);
 
 Error stale_error(InodeId id);
 
+// A directory, and the lease to which it is delegated, that hold up a call of another client.
+struct DelegationConflict {
+  InodeId dir = 0;
+  uint64_t lease = 0;
+};
 Error delegated_error(InodeId dir, uint64_t lease);
+// None: another error.
+std::optional<DelegationConflict> delegation_conflict(const Error& error);
 
 }  // namespace ff::meta

@@ -10,9 +10,9 @@
 namespace ff::meta {
 namespace {
 
-constexpr uint64_t kLease = 77;
+constexpr uint64_t kHeldLease = 77;
 constexpr uint64_t kOtherLease = 88;
-const Caller kHolder{.lease = kLease};
+const Caller kHolder{.lease = kHeldLease};
 
 class DelegationsTest : public testing::TestWithParam<kv::EngineKind>, protected NamespaceWorld {
  protected:
@@ -26,8 +26,8 @@ class DelegationsTest : public testing::TestWithParam<kv::EngineKind>, protected
   }
   // A lease that holds `dir_` and has 16 inode numbers from `first_` on.
   void hold() {
-    first_ = renew(kLease, true, 16).first;
-    auto made = run(names().delegate(kLease, dir_));
+    first_ = renew(kHeldLease, true, 16).first;
+    auto made = run(names().delegate(kHeldLease, dir_));
     ASSERT_TRUE(made.ok() && made->granted);
   }
 
@@ -60,11 +60,11 @@ class DelegationsTest : public testing::TestWithParam<kv::EngineKind>, protected
     return operation;
   }
   Result<std::vector<InodeId>> apply(std::vector<wire::BatchOperation> operations,
-                                     uint64_t lease = kLease) {
+                                     uint64_t lease = kHeldLease) {
     return apply_as(request(), std::move(operations), lease);
   }
   Result<std::vector<InodeId>> apply_as(RequestId id, std::vector<wire::BatchOperation> operations,
-                                        uint64_t lease = kLease) {
+                                        uint64_t lease = kHeldLease) {
     wire::BatchRequest batch;
     batch.set_lease(lease);
     for (auto& operation : operations) *batch.add_operations() = std::move(operation);
@@ -89,7 +89,7 @@ TEST_P(DelegationsTest, OthersAreHeldUpByEveryUseOfTheDirectory) {
   const auto conflict = delegation_conflict(looked.error());
   ASSERT_TRUE(conflict.has_value());
   EXPECT_EQ(conflict->dir, dir_);
-  EXPECT_EQ(conflict->lease, kLease);
+  EXPECT_EQ(conflict->lease, kHeldLease);
   EXPECT_TRUE(is_held_up(file(kRootUser, dir_, "new").error()));
   EXPECT_TRUE(is_held_up(unlink(kRootUser, dir_, "old").error()));
   EXPECT_TRUE(is_held_up(stat(dir_).error()));
@@ -123,14 +123,14 @@ TEST_P(DelegationsTest, OnlyOneHolderGetsIt) {
 TEST_P(DelegationsTest, TheGrantHasAllNames) {
   ASSERT_TRUE(file(kRootUser, dir_, "a").ok());
   const auto sub = dir(kRootUser, dir_, "sub");
-  renew(kLease, true);
-  const auto made = run(names().delegate(kLease, dir_));
+  renew(kHeldLease, true);
+  const auto made = run(names().delegate(kHeldLease, dir_));
   ASSERT_TRUE(made.ok() && made->granted);
   ASSERT_EQ(made->entries.size(), 2u);
   EXPECT_EQ(made->entries[0].name, "a");
   EXPECT_EQ(made->entries[1].id, sub->id);
   EXPECT_EQ(made->dir.links, 3u);
-  EXPECT_EQ(made->dir.delegate, kLease);
+  EXPECT_EQ(made->dir.delegate, kHeldLease);
 }
 
 TEST_P(DelegationsTest, ABatchIsAppliedInOrderAndOnce) {
@@ -210,44 +210,43 @@ TEST_P(DelegationsTest, ABatchNeedsPermission) {
 
 TEST_P(DelegationsTest, ALeaseThatEndsEndsItsDelegations) {
   hold();
-  const auto state = run(names().holder_state({dir_, kLease}));
+  const auto state = run(names().holder_state({dir_, kHeldLease}));
   ASSERT_TRUE(state.ok() && state->holds);
-  renew(kLease, false);
-  ASSERT_TRUE(run(names().end_lease(kLease, state->beat)).ok());  // it was renewed since
+  renew(kHeldLease, false);
+  ASSERT_TRUE(run(names().end_lease(kHeldLease, state->beat)).ok());  // it was renewed since
   EXPECT_TRUE(is_held_up(stat(dir_).error()));
-  ASSERT_TRUE(run(names().end_lease(kLease, state->beat + 1)).ok());
+  ASSERT_TRUE(run(names().end_lease(kHeldLease, state->beat + 1)).ok());
   EXPECT_TRUE(stat(dir_).ok());
-  EXPECT_FALSE(renew(kLease, false).live);
+  EXPECT_FALSE(renew(kHeldLease, false).live);
   EXPECT_TRUE(is_lease_lost(apply({make(dir_, "late", first_)}).error()));
-  EXPECT_TRUE(is_lease_lost(run(names().delegate(kLease, dir_)).error()));
+  EXPECT_TRUE(is_lease_lost(run(names().delegate(kHeldLease, dir_)).error()));
 }
 
 TEST_P(DelegationsTest, TheHolderIsToldOfARecallWithItsNextCall) {
   hold();
-  ASSERT_TRUE(run(names().mark_recalled({dir_, kLease})).ok());
-  EXPECT_EQ(renew(kLease, false).recalled, std::vector<InodeId>{dir_});
+  ASSERT_TRUE(run(names().mark_recalled({dir_, kHeldLease})).ok());
+  EXPECT_EQ(renew(kHeldLease, false).recalled, std::vector<InodeId>{dir_});
   const auto told = apply({make(dir_, "a", first_)});
   ASSERT_TRUE(told.ok());
   EXPECT_EQ(*told, std::vector<InodeId>{dir_});
   ASSERT_TRUE(apply({give_back(dir_)}).ok());
-  EXPECT_TRUE(renew(kLease, false).recalled.empty());
+  EXPECT_TRUE(renew(kHeldLease, false).recalled.empty());
 }
 
 // The server that recalls.
 class RecallsTest : public DelegationsTest {
  protected:
-  Result<void> recall() { return run(recalls_.recall({dir_, kLease})); }
+  Result<void> recall() { return run(recalls_.recall({dir_, kHeldLease})); }
   // A holder that does as it is told.
   Task<void> follow_recall(std::vector<InodeId>& told) {
-    const auto recalled = co_await recalls_.wait(kLease);
+    const auto recalled = co_await recalls_.wait(kHeldLease);
     if (recalled) told = *recalled;
     wire::BatchRequest batch;
-    batch.set_lease(kLease);
+    batch.set_lease(kHeldLease);
     *batch.add_operations() = make(dir_, "late", first_);
     *batch.add_operations() = give_back(dir_);
-    auto applying = names().apply_batch(request(), std::move(batch));
-    (void)co_await std::move(applying);
-    recalls_.on_progress(kLease);
+    (void)co_await names().apply_batch(request(), std::move(batch));
+    recalls_.on_progress(kHeldLease);
   }
   // Time passes while a call waits.
   Task<void> skip_lease() {
@@ -255,7 +254,7 @@ class RecallsTest : public DelegationsTest {
     clock().skip(kDelegationLeaseNs);
   }
   Task<void> keep_renewing(const bool& over) {
-    const Namespace::LeaseRenewal renewal{.client = kLease, .lease = kLease};
+    const Namespace::LeaseRenewal renewal{.client = kHeldLease, .lease = kHeldLease};
     while (!over) {
       (void)co_await names().renew_lease(renewal);
       (void)co_await sleep_for(loop(), 10 * kMillisecond);
@@ -290,7 +289,7 @@ TEST_P(RecallsTest, ADeadHolderLosesItsLease) {
   for (int i = 0; i < 3 && !done; i++) done = recall();  // as the client repeats the call
   EXPECT_TRUE(done.ok());
   EXPECT_TRUE(stat(dir_).ok());
-  EXPECT_FALSE(renew(kLease, false).live);
+  EXPECT_FALSE(renew(kHeldLease, false).live);
   run(gate_.wait_empty());
 }
 
@@ -303,7 +302,7 @@ TEST_P(RecallsTest, AHolderThatKeepsItLosesItsLeaseToo) {
   over = true;
   EXPECT_TRUE(done.ok());
   EXPECT_TRUE(stat(dir_).ok());
-  EXPECT_FALSE(renew(kLease, false).live);
+  EXPECT_FALSE(renew(kHeldLease, false).live);
   run(gate_.wait_empty());
 }
 
