@@ -6,6 +6,7 @@
 #include "lab/scenario/calls.h"
 #include "lab/scenario/chain.h"
 #include "lab/scenario/cluster.h"
+#include "lab/scenario/delegations.h"
 #include "lab/scenario/files.h"
 #include "lab/scenario/names.h"
 
@@ -17,6 +18,7 @@ constexpr Scenario kScenarios[] = {
     {"calls", "clients call servers; links, processes and machines fail", run_calls},
     {"chain", "programs use chunks; storage nodes, disks, power and links fail", run_chain},
     {"cluster", "managers and nodes; they fail, pause and lose each other", run_cluster},
+    {"delegations", "programs hold directories; servers, links and programs fail", run_delegations},
     {"files", "programs use one file system; services, nodes, power and links fail", run_files},
     {"names", "programs sync names; the metadata store loses its power", run_names},
 };

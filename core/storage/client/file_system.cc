@@ -39,7 +39,8 @@ FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Addre
       metadata_(
           context, servers,
           [this](meta::InodeId inode, Error error) { report_lost(inode, std::move(error)); },
-          options.recovery == nullptr ? nullptr : &options.recovery->metadata()),
+          options.recovery == nullptr ? nullptr : &options.recovery->metadata(),
+          options.delegations),
       managers_(context, servers),
       behind_(context.loop, options.arena, std::max<uint64_t>(options.write_behind / kMiB, 64),
               context.metrics, options.recovery, options.data),
@@ -175,6 +176,7 @@ Task<void> FileSystem::run_metadata_syncs() {
 }
 
 void FileSystem::end_session(meta::Namespace::EndedSession ended, RecoveryTable::Record record) {
+  if (metadata_.end_session(ended)) return;
   ended_.push_back({ended, std::move(record)});
   if (ended_.size() == meta::kEndedSessionsMax) gate_.spawn(report_ended_sessions());
 }

@@ -16,6 +16,7 @@
 
 #include "platform/base/gate.h"
 #include "storage/chain/chain_client.h"
+#include "storage/client/delegating_meta_client.h"
 #include "storage/client/file.h"
 #include "storage/client/inode_state.h"
 #include "storage/client/recovery_table.h"
@@ -35,6 +36,7 @@ class FileSystem {
     // buffers of write-behind. May be empty.
     ByteSpan arena = {};
     uint64_t write_behind = 256 * kMiB;  // dirty bytes of all files
+    bool delegations = false;            // ask for directory delegations (client/delegations.h)
     // Null: what is acknowledged and not stored is lost with the process.
     RecoveryTable* recovery = nullptr;
     ByteSpan data = {};  // memory that outlives the process like `recovery`, and contains `arena`
@@ -85,6 +87,9 @@ class FileSystem {
   std::optional<Error> lost_lock();
 
   meta::MetaClient& metadata() { return metadata_; }
+  // Directories delegated to this client, and changes that no server has applied yet.
+  size_t delegations() const { return metadata_.delegations(); }
+  size_t pending_changes() const { return metadata_.pending_changes(); }
   Loop& loop() { return context_.loop; }
 
   // `rights`: meta::kMayRead, kMayWrite. A file opened for writing must be closed.
@@ -144,7 +149,7 @@ class FileSystem {
   rpc::ClientContext& context_;
   cluster::RoutingCache routing_;
   chain::ChainClient storage_;
-  meta::MetaClient metadata_;
+  DelegatingMetaClient metadata_;
   cluster::ManagerClient managers_;
   Space space_;
   std::optional<int64_t> space_ns_;  // when `space_` was fetched

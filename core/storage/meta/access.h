@@ -23,6 +23,8 @@ struct Caller {
   // The number of the program's request to a mount; 0: none. A change that is repeated for the same
   // request, after the mount's process has died, is applied once (MetaClientState).
   uint64_t origin = 0;
+  // The lease of its client, which may use what is delegated to it (delegation_recalls.h).
+  uint64_t lease = 0;
   bool is_root() const { return uid == 0; }
   bool in_group(uint32_t group) const;
 };

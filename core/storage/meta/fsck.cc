@@ -181,7 +181,7 @@ Task<Result<InodeId>> Fsck::lost_and_found() {
     }
     found_id = entry ? entry->inode : id;
     if (entry) co_return Result<void>();
-    FF_CO_TRY(Inode root, co_await read_inode(txn, kRoot));
+    FF_CO_TRY(Inode root, co_await read_dir(txn, kRoot, "/", 0));
     root.links++;
     put_inode(txn, root);
     put_inode(txn, {.id = id,
@@ -227,7 +227,7 @@ Task<Result<void>> Fsck::reconnect(FsckProblem& problem) {
   const int64_t now_ns = loop_.clock().wall_ns();
   auto how = [&problem, home, now_ns](kv::Txn& txn) -> Task<Result<bool>> {
     FF_CO_TRY(auto inode, co_await find_inode(txn, problem.inode));
-    FF_CO_TRY(Inode dir, co_await read_dir(txn, home, kLostAndFound));
+    FF_CO_TRY(Inode dir, co_await read_dir(txn, home, kLostAndFound, 0));
     if (!inode || inode->links == 0) co_return false;
     const std::string name = fmt::format("#{}", problem.inode);
     FF_CO_TRY(const auto there, co_await find_dentry(txn, home, name));

@@ -266,6 +266,32 @@ Task<Result<void>> GarbageCollector::observe_clients() {
   co_return Result<void>();
 }
 
+namespace {
+
+// The leases of a dead client that nobody missed: a recall would have ended them.
+Task<Result<void>> erase_leases(kv::Engine& engine, uint64_t client, int64_t deadline_ns) {
+  std::vector<std::string> leases;
+  kv::TxnFunction finding = [&leases, client](kv::Txn& txn) -> Task<Result<void>> {
+    leases.clear();
+    auto scanning = scan_records(txn, keys::kLease, [&leases, client](const kv::Entry& entry) {
+      const auto lease = parse_record<wire::DelegationLease>(entry.key, entry.value);
+      if (lease && lease->client() == client) leases.push_back(entry.key);
+    });
+    co_return co_await std::move(scanning);
+  };
+  FF_CO_TRY(co_await engine.view(std::move(finding), deadline_ns));
+  for (const std::string& key : leases) {
+    kv::TxnFunction erasing = [&key](kv::Txn& txn) -> Task<Result<void>> {
+      txn.erase(key);
+      co_return Result<void>();
+    };
+    FF_CO_TRY(co_await engine.run(std::move(erasing), deadline_ns));
+  }
+  co_return Result<void>();
+}
+
+}  // namespace
+
 Task<Result<void>> GarbageCollector::expire_clients() {
   FF_CO_TRY(co_await observe_clients());
   std::set<uint64_t> dead;
@@ -278,6 +304,7 @@ Task<Result<void>> GarbageCollector::expire_clients() {
   for (const uint64_t client : dead) {
     const ObservedClient seen = clients_[client];
     if (now_ns - seen.since_ns < kReplyCacheNs) continue;
+    FF_CO_TRY(co_await erase_leases(engine_, client, deadline()));
     FF_CO_TRY(co_await forget_replies(client, seen.count));
   }
   co_return Result<void>();

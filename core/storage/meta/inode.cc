@@ -83,6 +83,7 @@ void to_wire(const Inode& inode, wire::Inode& out) {
   out.set_target(inode.target);
   out.set_device(inode.device);
   out.set_xattrs(inode.xattrs);
+  out.set_delegate(inode.delegate);
 }
 
 Result<Inode> from_wire(const wire::Inode& inode) {
@@ -111,7 +112,8 @@ Result<Inode> from_wire(const wire::Inode& inode) {
             .parent = inode.parent(),
             .target = inode.target(),
             .device = inode.device(),
-            .xattrs = inode.xattrs()};
+            .xattrs = inode.xattrs(),
+            .delegate = inode.delegate()};
   if (out.is(InodeType::file)) {
     auto checked = check_layout(out.layout);
     if (!checked || out.layout.version == 0) {

@@ -89,6 +89,7 @@ struct Inode {
   std::string target = {};    // of a symbolic link
   uint64_t device = 0;        // of a character or block device
   uint32_t xattrs = 0;        // number of extended attributes
+  uint64_t delegate = 0;      // of a directory: the lease that holds its delegation; 0: none
   bool operator==(const Inode&) const = default;
 
   bool is(InodeType other) const { return kind == other; }

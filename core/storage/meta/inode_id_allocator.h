@@ -19,7 +19,8 @@ class InodeIdAllocator {
   InodeIdAllocator(kv::Engine& engine, Loop& loop)
       : engine_(engine), loop_(loop), taking_(loop, 1) {}
 
-  Task<Result<InodeId>> next(int64_t deadline_ns);
+  // The first of `count` consecutive numbers.
+  Task<Result<InodeId>> next(int64_t deadline_ns, uint64_t count = 1);
 
  private:
   kv::Engine& engine_;

@@ -13,6 +13,7 @@
 //   CUTS inode                  (empty)     files with `truncating`
 //   IDEM client slot            Answer      the reply to the last request of the client's slot
 //   LOCK inode                  Lock        the owner of the advisory lock
+//   DLEG lease                  DelegationLease
 //   CLNT client                 Counter     incremented while the client is alive
 //   RENM                        Counter     incremented by each move of a directory to another
 //   parent ORPH inode                  Opened      when fsck first saw chunks of a missing file
@@ -67,6 +68,7 @@ constexpr std::string_view kReply = "IDEM";
 constexpr std::string_view kClient = "CLNT";
 constexpr std::string_view kOrphan = "ORPH";
 constexpr std::string_view kLock = "LOCK";
+constexpr std::string_view kLease = "DLEG";
 constexpr std::string_view kUser = "USER";
 constexpr std::string_view kRenameCounter = "RENM";
 constexpr std::string_view kNextInode = "CONFinodes";

@@ -29,12 +29,11 @@ Error invalid_argument(std::string_view what, uint64_t value) {
 }  // namespace
 
 Task<Result<wire::InodeReply>> MetaService::stat(rpc::ServerCall& call, wire::StatRequest request) {
-  auto who = effective_caller(call, {});
-  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   FF_CO_TRY(check_proof(as, request.inode()));
   const InodeId id = request.inode().inode();
-  auto answering =
-      reply_for(as, request.exact() ? namespace_.refresh_length(id, chunks_) : namespace_.stat(id));
+  auto answering = reply_for(as, request.exact() ? namespace_.refresh_length(id, chunks_)
+                                                 : namespace_.stat(id, as.caller));
   co_return co_await std::move(answering);
 }
 
@@ -249,8 +248,7 @@ Task<Result<wire::GetXattrReply>> MetaService::get_xattr(rpc::ServerCall& call,
 
 Task<Result<wire::ListXattrsReply>> MetaService::list_xattrs(rpc::ServerCall& call,
                                                              wire::ListXattrsRequest request) {
-  auto who = effective_caller(call, {});
-  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   FF_CO_TRY(check_proof(as, request.inode()));
   FF_CO_TRY(const auto names, co_await namespace_.list_xattrs(request.inode().inode()));
   wire::ListXattrsReply reply;
@@ -359,6 +357,90 @@ Task<Result<wire::EndReply>> MetaService::end_sessions(rpc::ServerCall& call,
   }
   FF_CO_TRY(co_await namespace_.end_sessions(std::move(ended)));
   co_return wire::EndReply();
+}
+
+// A client decides by itself only what it can check as this server would: whose users are whom, and
+// the rights that the mode of an inode gives them.
+Result<void> MetaService::check_may_delegate(const EffectiveCaller& as) const {
+  if (!as.holder && !options_.root_squash) return {};
+  return fail(Errc::unsupported, "this server delegates no directory to a client {}",
+              as.holder ? "with a restricted key" : "whose root user it maps to nobody");
+}
+
+Task<Result<wire::LeaseReply>> MetaService::renew_lease(rpc::ServerCall& call,
+                                                        wire::LeaseRequest request) {
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
+  FF_CO_TRY(check_may_delegate(as));
+  const uint32_t ids = std::min(request.inodes(), kGrantedInodesMax);
+  wire::LeaseReply reply;
+  Layout wanted = from_wire(request.layout());
+  if (ids > 0) {
+    FF_CO_TRY(co_await wait_for_table(wanted.table == 0 ? kDefaultTable : wanted.table));
+  }
+  for (uint32_t i = 0; i < ids; i++) {
+    FF_CO_TRY(const Layout layout, namespace_.new_file_layout(wanted));
+    to_wire(layout, *reply.add_layouts());
+  }
+  const Namespace::LeaseRenewal renewal{.client = request.client(),
+                                        .lease = request.lease(),
+                                        .fresh = request.fresh(),
+                                        .end = request.end(),
+                                        .ids = ids};
+  FF_CO_TRY(const auto state, co_await namespace_.renew_lease(renewal));
+  if (request.end()) recalls_.on_progress(request.lease());
+  reply.set_live(state.live);
+  reply.set_now_ns(loop_.clock().wall_ns());
+  for (const InodeId dir : state.recalled) reply.add_recalled(dir);
+  reply.set_first(state.first);
+  co_return reply;
+}
+
+Task<Result<wire::DelegateReply>> MetaService::delegate(rpc::ServerCall& call,
+                                                        wire::DelegateRequest request) {
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
+  FF_CO_TRY(check_may_delegate(as));
+  wire::DelegateReply reply;
+  if (recalls_.contended(request.dir())) co_return reply;
+  auto asked = co_await namespace_.delegate(request.lease(), request.dir());
+  if (!asked && delegation_conflict(asked.error())) co_return reply;  // another client has it
+  FF_CO_TRY(const auto made, std::move(asked));
+  if (!made.granted) co_return reply;
+  reply.set_granted(true);
+  to_wire(made.dir, *reply.mutable_dir());
+  for (const Namespace::DirEntry& entry : made.entries) {
+    wire::Listed& to = *reply.add_entries();
+    to.set_name(entry.name);
+    to.set_id(entry.id);
+    to.set_kind(static_cast<uint32_t>(entry.kind));
+  }
+  co_return reply;
+}
+
+Task<Result<wire::InodeReply>> MetaService::apply_batch(rpc::ServerCall& call,
+                                                        wire::BatchRequest request) {
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
+  FF_CO_TRY(check_may_delegate(as));
+  const uint64_t lease = request.lease();
+  const RequestId id = request_of(as, request.request());
+  FF_CO_TRY(const auto recalled, co_await namespace_.apply_batch(id, std::move(request)));
+  recalls_.on_progress(lease);
+  wire::InodeReply reply;
+  for (const InodeId dir : recalled) reply.add_recalled(dir);
+  co_return reply;
+}
+
+Task<Result<wire::RecallsReply>> MetaService::recalls(rpc::ServerCall& call,
+                                                      wire::RecallsRequest request) {
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
+  FF_CO_TRY(check_may_delegate(as));
+  FF_CO_TRY(const auto recalled, co_await recalls_.wait(request.lease()));
+  wire::RecallsReply reply;
+  for (const InodeId dir : recalled) reply.add_recalled(dir);
+  co_return reply;
 }
 
 Task<Result<wire::LockReply>> MetaService::lock(rpc::ServerCall& call, wire::LockRequest request) {

@@ -17,6 +17,8 @@ namespace {
 
 constexpr int64_t kAgainFirstNs = 20 * kMillisecond;
 constexpr int64_t kAgainLastNs = kSecond;
+// What a batch does was acknowledged: it is sent until a server applies or refuses it.
+constexpr int64_t kBatchTimeoutNs = 24 * 3600 * kSecond;
 
 void put(const Caller& caller, wire::Who& out) {
   out.set_uid(caller.uid);
@@ -215,6 +217,9 @@ Task<Result<Reply>> MetaClient::call(rpc::Method<Asked, Reply> method, Asked req
                                      int64_t timeout_ns, int64_t attempt_ns) {
   Attempt attempt{.backoff = {context_.rng, kAgainFirstNs, kAgainLastNs},
                   .until_ns = loop_.now_ns() + timeout_ns};
+  if constexpr (requires { request.mutable_who(); }) {
+    if (lease_ != 0) request.mutable_who()->set_lease(lease_);
+  }
   for (;;) {
     const size_t server = preferred_server_;
     rpc::Client& client = *servers_[server];
@@ -629,6 +634,43 @@ Task<Result<void>> MetaClient::unlock(InodeRef inode, SessionId owner) {
   request.set_release(true);
   FF_CO_TRY(co_await call(kLock, std::move(request)));
   co_return Result<void>();
+}
+
+Task<Result<wire::LeaseReply>> MetaClient::renew_lease(wire::LeaseRequest request) {
+  FF_CO_TRY(co_await register_client());
+  request.set_client(client_);
+  co_return co_await call(kRenewLease, std::move(request), kAttemptTimeoutNs);
+}
+
+Task<Result<wire::DelegateReply>> MetaClient::delegate(InodeId dir) {
+  wire::DelegateRequest request;
+  request.set_lease(lease_);
+  request.set_dir(dir);
+  co_return co_await call(kDelegate, std::move(request), kAttemptTimeoutNs);
+}
+
+Task<Result<std::vector<InodeId>>> MetaClient::apply_batch(
+    wire::BatchRequest batch, std::vector<UncommittedChanges::Change> changes) {
+  FF_CO_TRY(co_await register_client());
+  FF_CO_TRY(auto hold, co_await slots_.acquire(1));
+  Slot slot(*this, std::move(hold));
+  slot.put(*batch.mutable_request());
+  FF_CO_TRY(const wire::InodeReply reply,
+            co_await call(kApplyBatch, std::move(batch), kBatchTimeoutNs));
+  for (UncommittedChanges::Change& change : changes) {
+    change.mark = mark_of(reply);
+    uncommitted_.add(std::move(change));
+  }
+  co_return std::vector<InodeId>(reply.recalled().begin(), reply.recalled().end());
+}
+
+Task<Result<std::vector<InodeId>>> MetaClient::recalls(size_t server) {
+  wire::RecallsRequest request;
+  request.set_lease(lease_);
+  FF_CO_TRY(const wire::RecallsReply reply,
+            co_await rpc::call_method(*servers_[server], kRecalls, request,
+                                      loop_.now_ns() + 2 * kRecallsWaitNs));
+  co_return std::vector<InodeId>(reply.recalled().begin(), reply.recalled().end());
 }
 
 Task<Result<wire::UserReply>> MetaClient::set_user(wire::User user) {

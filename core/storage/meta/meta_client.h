@@ -62,13 +62,16 @@ class MetaClient {
  public:
   // Called when a server lost an acknowledged change, for each inode whose fsync(2) covers it.
   using OnLost = std::function<void(InodeId, Error)>;
-  // At least one server; `context` outlives it, and so does `state`, if there is one.
+  // At least one server; `context` outlives it, and so does `state`, if there is one. Virtual
+  // calls: a client that holds delegations answers some of them by itself
+  // (client/delegating_meta_client.h).
   MetaClient(
       rpc::ClientContext& context, const std::vector<net::Address>& servers,
       OnLost on_lost = [](InodeId, Error) {}, MetaClientState* state = nullptr);
+  virtual ~MetaClient() = default;
 
   // Cancels all calls and closes the connections.
-  Task<void> close();
+  virtual Task<void> close();
 
   // Total timeout of a call; a truncation has more, since it may have many chunks to remove.
   static constexpr int64_t kTimeoutNs = 60 * kSecond;
@@ -102,22 +105,24 @@ class MetaClient {
   void end_restored_origins();
 
   // See the operations of the same name in namespace.h.
-  Task<Result<InodeView>> stat(InodeRef inode, bool exact);
-  Task<Result<InodeView>> lookup(Caller caller, InodeRef dir, std::string name);
-  Task<Result<WalkResult>> walk(Caller caller, InodeRef from, std::string path, bool follow);
-  Task<Result<DirPage>> list(Caller caller, InodeRef dir, std::string after, uint32_t limit,
-                             bool with_inodes);
-  Task<Result<InodeView>> create(Caller caller, InodeRef dir, std::string name,
-                                 Namespace::CreateOptions create);
-  Task<Result<InodeView>> open(Caller caller, InodeRef inode, uint32_t rights,
-                               std::optional<SessionId> session);
+  virtual Task<Result<InodeView>> stat(InodeRef inode, bool exact);
+  virtual Task<Result<InodeView>> lookup(Caller caller, InodeRef dir, std::string name);
+  virtual Task<Result<WalkResult>> walk(Caller caller, InodeRef from, std::string path,
+                                        bool follow);
+  virtual Task<Result<DirPage>> list(Caller caller, InodeRef dir, std::string after, uint32_t limit,
+                                     bool with_inodes);
+  virtual Task<Result<InodeView>> create(Caller caller, InodeRef dir, std::string name,
+                                         Namespace::CreateOptions create);
+  virtual Task<Result<InodeView>> open(Caller caller, InodeRef inode, uint32_t rights,
+                                       std::optional<SessionId> session);
   // `caller`: for whom the file was opened.
   Task<Result<std::string>> renew(Caller caller, InodeId inode, std::string capability);
-  Task<Result<InodeView>> link(Caller caller, InodeRef inode, InodeRef dir, std::string name);
-  Task<Result<InodeView>> unlink(Caller caller, InodeRef dir, std::string name,
-                                 std::optional<SessionId> holder);
-  Task<Result<InodeView>> rmdir(Caller caller, InodeRef dir, std::string name);
-  Task<Result<InodeView>> remove_tree(Caller caller, InodeRef dir, std::string name);
+  virtual Task<Result<InodeView>> link(Caller caller, InodeRef inode, InodeRef dir,
+                                       std::string name);
+  virtual Task<Result<InodeView>> unlink(Caller caller, InodeRef dir, std::string name,
+                                         std::optional<SessionId> holder);
+  virtual Task<Result<InodeView>> rmdir(Caller caller, InodeRef dir, std::string name);
+  virtual Task<Result<InodeView>> remove_tree(Caller caller, InodeRef dir, std::string name);
   struct Rename {
     InodeRef from_dir;
     std::string from;
@@ -127,31 +132,47 @@ class MetaClient {
     bool exchange = false;
     std::optional<SessionId> holder = {};
   };
-  Task<Result<InodeView>> rename(Caller caller, Rename rename);
-  Task<Result<InodeView>> set_attributes(Caller caller, InodeRef inode, Namespace::Attributes to);
-  Task<Result<InodeView>> set_layout(Caller caller, InodeRef dir, Layout layout);
-  Task<Result<std::optional<std::string>>> get_xattr(Caller caller, InodeRef inode,
-                                                     std::string name);
-  Task<Result<std::vector<std::string>>> list_xattrs(InodeRef inode);
-  Task<Result<InodeView>> set_xattr(Caller caller, InodeRef inode, std::string name,
-                                    std::optional<std::string> value, Namespace::XattrMode mode);
+  virtual Task<Result<InodeView>> rename(Caller caller, Rename rename);
+  virtual Task<Result<InodeView>> set_attributes(Caller caller, InodeRef inode,
+                                                 Namespace::Attributes to);
+  virtual Task<Result<InodeView>> set_layout(Caller caller, InodeRef dir, Layout layout);
+  virtual Task<Result<std::optional<std::string>>> get_xattr(Caller caller, InodeRef inode,
+                                                             std::string name);
+  virtual Task<Result<std::vector<std::string>>> list_xattrs(InodeRef inode);
+  virtual Task<Result<InodeView>> set_xattr(Caller caller, InodeRef inode, std::string name,
+                                            std::optional<std::string> value,
+                                            Namespace::XattrMode mode);
   // `capability`: of a file open for writing. Without one, the mode of the file decides.
-  Task<Result<InodeView>> truncate(Caller caller, InodeRef inode, uint64_t length,
-                                   std::optional<std::string> capability);
-  Task<Result<InodeView>> report_length(InodeId inode, SessionId session,
-                                        Namespace::LengthReport report, std::string capability);
-  Task<Result<InodeView>> append(InodeId inode, uint64_t size, std::string capability,
-                                 uint64_t origin = 0);
+  virtual Task<Result<InodeView>> truncate(Caller caller, InodeRef inode, uint64_t length,
+                                           std::optional<std::string> capability);
+  virtual Task<Result<InodeView>> report_length(InodeId inode, SessionId session,
+                                                Namespace::LengthReport report,
+                                                std::string capability);
+  virtual Task<Result<InodeView>> append(InodeId inode, uint64_t size, std::string capability,
+                                         uint64_t origin = 0);
   // Makes earlier changes durable. Changes that servers lost (uncommitted_changes.h) are reported
   // to OnLost before this returns and are no error here; lost length reports are sent again.
-  Task<Result<void>> sync();
+  virtual Task<Result<void>> sync();
   // Whether some change may not be durable yet.
   bool unsynced() const { return !uncommitted_.empty() || !lost_lengths_.empty(); }
   // At most kEndedSessionsMax sessions.
-  Task<Result<void>> end_sessions(std::vector<Namespace::EndedSession> ended);
+  virtual Task<Result<void>> end_sessions(std::vector<Namespace::EndedSession> ended);
   // As Namespace::lock() and unlock(). `owner` is a new session.
-  Task<Result<bool>> lock(Caller caller, InodeRef inode, SessionId owner);
+  virtual Task<Result<bool>> lock(Caller caller, InodeRef inode, SessionId owner);
   Task<Result<void>> unlock(InodeRef inode, SessionId owner);
+
+  // Delegations (delegation_recalls.h). From now on all calls name this lease; 0: none.
+  void set_lease(uint64_t lease) { lease_ = lease; }
+  uint64_t lease() const { return lease_; }
+  Task<Result<wire::LeaseReply>> renew_lease(wire::LeaseRequest request);
+  Task<Result<wire::DelegateReply>> delegate(InodeId dir);
+  // Sends a batch until it is applied or refused. `changes`: what it does, for uncommitted changes.
+  // Returns the directories to give back.
+  Task<Result<std::vector<InodeId>>> apply_batch(wire::BatchRequest batch,
+                                                 std::vector<UncommittedChanges::Change> changes);
+  size_t servers() const { return servers_.size(); }
+  // Waits until this server recalls a delegation.
+  Task<Result<std::vector<InodeId>>> recalls(size_t server);
 
   // For operators.
   Task<Result<wire::UserReply>> set_user(wire::User user);
@@ -159,6 +180,13 @@ class MetaClient {
   Task<Result<std::vector<wire::User>>> users();
   // Runs fsck (fsck.h). Repairs are idempotent.
   Task<Result<wire::FsckReply>> fsck(bool repair, int64_t orphans_after_ns);
+
+ protected:
+  Loop& loop() { return loop_; }
+  Rng& rng() { return context_.rng; }
+  uint64_t client() const { return client_; }
+  // Calls OnLost for each inode of the changes.
+  void report_lost(const std::vector<UncommittedChanges::Change>& changes, const std::string& why);
 
  private:
   class Slot;
@@ -186,7 +214,6 @@ class MetaClient {
                                  int64_t attempt_ns = kAttemptTimeoutNs);
   Task<Result<InodeView>> send_length(UncommittedChanges::SentLength sent);
   Task<Result<void>> resend_lengths();
-  void report_lost(const std::vector<UncommittedChanges::Change>& changes, const std::string& why);
   template <class Asked>
   Task<Result<InodeView>> query(rpc::Method<Asked, wire::InodeReply> method, Asked request);
   Task<Result<void>> on_failure(Error error, size_t server, Attempt& attempt);
@@ -202,6 +229,7 @@ class MetaClient {
   std::unique_ptr<MetaClientState> own_state_;  // if the caller has none
   MetaClientState& state_;
   const uint64_t client_;
+  uint64_t lease_ = 0;
   bool registered_ = false;
   Semaphore registering_;
   Semaphore slots_;

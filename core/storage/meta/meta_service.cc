@@ -41,6 +41,17 @@ Task<Result<wire::InodeReply>> MetaService::change(rpc::ServerCall& call, Asked 
   co_return done;
 }
 
+template <class Asked, class Reply, auto function>
+Task<Result<Reply>> MetaService::undelegated(rpc::ServerCall& call, Asked request) {
+  for (;;) {
+    auto done = co_await (this->*function)(call, request);
+    if (done) co_return done;
+    const auto conflict = delegation_conflict(done.error());
+    if (!conflict) co_return done;
+    FF_CO_TRY(co_await recalls_.recall(*conflict));
+  }
+}
+
 // The commit position of the change, or a slightly later one.
 void MetaService::mark(wire::InodeReply& reply) const {
   const kv::CommitPosition position = engine_.last_commit();
@@ -73,6 +84,7 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
                   .rng = context.rng,
                   .tables = [this] { return tables_; },
                   .usage = [this] { return chain_usage_; }}),
+      recalls_(namespace_, context.loop, context.metrics),
       users_(engine, context.loop.clock()),
       collector_(engine, namespace_, chunks_, context.loop, context.metrics,
                  {.delay_ns = options_.collect_after_ns,
@@ -84,35 +96,48 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
   const auto add = [&](auto method, auto function) {
     rpc::add_method(router, method, *this, function, auth::kFileClients);
   };
-  add(kStat, &MetaService::stat);
-  add(kLookup, &MetaService::lookup);
-  add(kWalk, &MetaService::walk);
-  add(kList, &MetaService::list);
-  add(kCreate, &MetaService::change<wire::MakeRequest, &MetaService::create>);
-  add(kOpen, &MetaService::open);
+  const auto add_change = [&]<class Asked, auto function>(auto method) {
+    add(method,
+        &MetaService::undelegated<Asked, wire::InodeReply, &MetaService::change<Asked, function>>);
+  };
+  add(kStat, &MetaService::undelegated<wire::StatRequest, wire::InodeReply, &MetaService::stat>);
+  add(kLookup,
+      &MetaService::undelegated<wire::LookupRequest, wire::InodeReply, &MetaService::lookup>);
+  add(kWalk, &MetaService::undelegated<wire::WalkRequest, wire::WalkReply, &MetaService::walk>);
+  add(kList, &MetaService::undelegated<wire::ListRequest, wire::ListReply, &MetaService::list>);
+  add_change.template operator()<wire::MakeRequest, &MetaService::create>(kCreate);
+  add(kOpen, &MetaService::undelegated<wire::OpenRequest, wire::InodeReply, &MetaService::open>);
   add(kRenew, &MetaService::renew);
-  add(kLink, &MetaService::change<wire::LinkRequest, &MetaService::link>);
-  add(kUnlink, &MetaService::change<wire::RemoveRequest, &MetaService::unlink>);
-  add(kRmdir, &MetaService::change<wire::RemoveRequest, &MetaService::rmdir>);
-  add(kRemoveTree, &MetaService::change<wire::RemoveRequest, &MetaService::remove_tree>);
-  add(kRename, &MetaService::change<wire::RenameRequest, &MetaService::rename>);
-  add(kSetAttributes,
-      &MetaService::change<wire::SetAttributesRequest, &MetaService::set_attributes>);
-  add(kSetLayout, &MetaService::change<wire::SetLayoutRequest, &MetaService::set_layout>);
-  add(kGetXattr, &MetaService::get_xattr);
-  add(kListXattrs, &MetaService::list_xattrs);
-  add(kSetXattr, &MetaService::change<wire::SetXattrRequest, &MetaService::set_xattr>);
-  add(kTruncate, &MetaService::change<wire::TruncateRequest, &MetaService::truncate>);
+  add_change.template operator()<wire::LinkRequest, &MetaService::link>(kLink);
+  add_change.template operator()<wire::RemoveRequest, &MetaService::unlink>(kUnlink);
+  add_change.template operator()<wire::RemoveRequest, &MetaService::rmdir>(kRmdir);
+  add_change.template operator()<wire::RemoveRequest, &MetaService::remove_tree>(kRemoveTree);
+  add_change.template operator()<wire::RenameRequest, &MetaService::rename>(kRename);
+  add_change.template operator()<wire::SetAttributesRequest, &MetaService::set_attributes>(
+      kSetAttributes);
+  add_change.template operator()<wire::SetLayoutRequest, &MetaService::set_layout>(kSetLayout);
+  add(kGetXattr, &MetaService::undelegated<wire::GetXattrRequest, wire::GetXattrReply,
+                                           &MetaService::get_xattr>);
+  add(kListXattrs, &MetaService::undelegated<wire::ListXattrsRequest, wire::ListXattrsReply,
+                                             &MetaService::list_xattrs>);
+  add_change.template operator()<wire::SetXattrRequest, &MetaService::set_xattr>(kSetXattr);
+  add_change.template operator()<wire::TruncateRequest, &MetaService::truncate>(kTruncate);
   add(kReportLength, &MetaService::report_length);
   add(kAppend, &MetaService::change<wire::AppendRequest, &MetaService::append>);
   add(kRenewClient, &MetaService::renew_client);
   add(kEndSessions, &MetaService::end_sessions);
   add(kLock, &MetaService::lock);
   add(kSync, &MetaService::sync);
+  add(kRenewLease, &MetaService::renew_lease);
+  add(kDelegate, &MetaService::delegate);
+  add(kApplyBatch, &MetaService::change<wire::BatchRequest, &MetaService::apply_batch>);
+  add(kRecalls, &MetaService::recalls);
   rpc::add_method(router, kSetUser, *this, &MetaService::set_user);
   rpc::add_method(router, kToken, *this, &MetaService::token);
   rpc::add_method(router, kListUsers, *this, &MetaService::list_users);
-  rpc::add_method(router, kFsck, *this, &MetaService::fsck);
+  rpc::add_method(
+      router, kFsck, *this,
+      &MetaService::undelegated<wire::FsckRequest, wire::FsckReply, &MetaService::fsck>);
 }
 
 MetaService::~MetaService() = default;
@@ -175,6 +200,7 @@ Task<Result<MetaService::EffectiveCaller>> MetaService::effective_caller(rpc::Se
     as.caller.uid = who.uid();
     as.caller.gid = who.gid();
     as.caller.groups.assign(who.groups().begin(), who.groups().end());
+    if (!as.holder) as.caller.lease = who.lease();
   }
   if (as.holder && !as.holder->may_act_for(as.caller.uid)) {
     as.caller = {.uid = kNobodyUser, .gid = kNobodyUser};

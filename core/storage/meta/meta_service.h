@@ -11,6 +11,7 @@
 #include "platform/base/gate.h"
 #include "storage/chain/chain_client.h"
 #include "storage/cluster/stored_routing.h"
+#include "storage/meta/delegation_recalls.h"
 #include "storage/meta/file_chunks.h"
 #include "storage/meta/fsck.h"
 #include "storage/meta/garbage_collector.h"
@@ -61,6 +62,9 @@ class MetaService {
   Task<Result<wire::InodeReply>> reply_for_open(EffectiveCaller as, Task<Result<Inode>> doing,
                                                 uint32_t rights, std::optional<SessionId> session);
   // Runs `function`, which changes something, and makes its refusal final.
+  // Repeats `function` while another client holds the delegation of a directory that it needs.
+  template <class Asked, class Reply, auto function>
+  Task<Result<Reply>> undelegated(rpc::ServerCall& call, Asked request);
   template <class Asked, auto function>
   Task<Result<wire::InodeReply>> change(rpc::ServerCall& call, Asked request);
   Task<Result<bool>> record_refusal(rpc::ServerCall& call, wire::Request request, Error error);
@@ -94,6 +98,11 @@ class MetaService {
   Task<Result<wire::EndReply>> end_sessions(rpc::ServerCall& call, wire::EndRequest request);
   Task<Result<wire::SyncReply>> sync(rpc::ServerCall& call, wire::SyncRequest request);
   Task<Result<wire::LockReply>> lock(rpc::ServerCall& call, wire::LockRequest request);
+  Result<void> check_may_delegate(const EffectiveCaller& as) const;
+  Task<Result<wire::LeaseReply>> renew_lease(rpc::ServerCall& call, wire::LeaseRequest request);
+  Task<Result<wire::DelegateReply>> delegate(rpc::ServerCall& call, wire::DelegateRequest request);
+  Task<Result<wire::InodeReply>> apply_batch(rpc::ServerCall& call, wire::BatchRequest request);
+  Task<Result<wire::RecallsReply>> recalls(rpc::ServerCall& call, wire::RecallsRequest request);
   Task<Result<wire::UserReply>> set_user(rpc::ServerCall& call, wire::AddUserRequest request);
   Task<Result<wire::UserReply>> token(rpc::ServerCall& call, wire::TokenRequest request);
   Task<Result<wire::ListUsersReply>> list_users(rpc::ServerCall& call,
@@ -113,6 +122,7 @@ class MetaService {
   FileChunks chunks_;
   InodeIdAllocator ids_;
   Namespace namespace_;
+  DelegationRecalls recalls_;
   UserStore users_;
   GarbageCollector collector_;
   Fsck fsck_;

@@ -7,6 +7,7 @@
 
 #include "platform/base/text.h"
 #include "platform/rpc/error_wire.h"
+#include "storage/meta/namespace_steps.h"
 #include "storage/meta/records.h"
 
 namespace ff::meta {
@@ -96,10 +97,11 @@ Task<Result<void>> Namespace::create_root() {
   co_return co_await engine_.run(std::move(function), deadline());
 }
 
-Task<Result<Inode>> Namespace::stat(InodeId id) {
+Task<Result<Inode>> Namespace::stat(InodeId id, Caller caller) {
   Inode inode;
-  kv::TxnFunction function = [&inode, id](kv::Txn& txn) -> Task<Result<void>> {
+  kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
     FF_CO_TRY(auto found, co_await read_inode(txn, id));
+    FF_CO_TRY(co_await check_undelegated(txn, found, caller.lease));
     FF_CO_TRY(inode, co_await with_times(txn, std::move(found)));
     co_return Result<void>();
   };
@@ -107,9 +109,6 @@ Task<Result<Inode>> Namespace::stat(InodeId id) {
   co_return inode;
 }
 
-namespace {
-
-// Attributes of a new inode from the caller and the directory.
 Inode new_inode(const Caller& caller, const Inode& dir, const Namespace::CreateOptions& create,
                 InodeId id, int64_t now_ns) {
   Inode inode{.id = id,
@@ -138,6 +137,33 @@ Inode new_inode(const Caller& caller, const Inode& dir, const Namespace::CreateO
   return inode;
 }
 
+Layout wanted_layout(const Inode& dir, const Namespace::CreateOptions& create) {
+  Layout wanted = create.layout.value_or(dir.layout);
+  if (wanted.chunk_size == 0) wanted.chunk_size = create.chunk_size;
+  return wanted;
+}
+
+Result<void> check_create(const Caller& caller, const std::string& name,
+                          const Namespace::CreateOptions& create) {
+  FF_TRY(check_name(name));
+  if (create.target.size() > kSymlinkTargetMax)
+    return errno_error(ENAMETOOLONG, "the link's target");
+  if (create.kind == InodeType::symlink && create.target.empty()) return errno_error(ENOENT, "''");
+  const bool device = create.kind == InodeType::character || create.kind == InodeType::block;
+  if (device && !caller.is_root()) return errno_error(EPERM, printable(name));
+  return {};
+}
+
+Result<void> check_open(const Caller& caller, const Inode& inode, uint32_t rights,
+                        const std::string& what) {
+  if (inode.is(InodeType::directory) && (rights & kMayWrite) != 0) return errno_error(EISDIR, what);
+  if (inode.is(InodeType::symlink)) return errno_error(ELOOP, what);
+  if (inode.links == 0) return errno_error(ENOENT, what);
+  return check_access(caller, inode, rights, what);
+}
+
+namespace {
+
 Result<Layout> file_layout(Layout wanted, const TableVersions& tables, uint64_t seed) {
   wanted = with_defaults(wanted);
   const auto found = tables.find(wanted.table);
@@ -154,14 +180,6 @@ Result<Layout> file_layout(Layout wanted, const TableVersions& tables, uint64_t 
   return wanted;
 }
 
-Result<void> check_open(const Caller& caller, const Inode& inode, uint32_t rights,
-                        const std::string& what) {
-  if (inode.is(InodeType::directory) && (rights & kMayWrite) != 0) return errno_error(EISDIR, what);
-  if (inode.is(InodeType::symlink)) return errno_error(ELOOP, what);
-  if (inode.links == 0) return errno_error(ENOENT, what);
-  return check_access(caller, inode, rights, what);
-}
-
 // Opens an existing file for a create() that is not exclusive.
 Task<Result<Inode>> open_existing(kv::Txn& txn, const Caller& caller, Dentry entry,
                                   const Namespace::CreateOptions& create, const std::string& what,
@@ -176,51 +194,62 @@ Task<Result<Inode>> open_existing(kv::Txn& txn, const Caller& caller, Dentry ent
 
 }  // namespace
 
+Task<Result<Inode>> create_step(kv::Txn& txn, const Caller& caller, InodeId dir,
+                                const std::string& name, const Namespace::CreateOptions& create,
+                                const NewInode& made, int64_t now_ns) {
+  const std::string what = printable(name);
+  FF_CO_TRY(Inode parent, co_await read_dir(txn, dir, name, caller.lease));
+  FF_CO_TRY(check_access(caller, parent, kMaySearch, what));
+  FF_CO_TRY(const auto there, co_await find_dentry(txn, dir, name));
+  if (there && (create.kind != InodeType::file || create.exclusive))
+    co_return errno_error(EEXIST, what);
+  if (there) {
+    co_return co_await open_existing(txn, caller, *there, create, what, now_ns);
+  }
+  FF_CO_TRY(check_access(caller, parent, kMayWrite, what));
+  Inode inode = new_inode(caller, parent, create, made.id, now_ns);
+  if (inode.is(InodeType::file)) {
+    FF_CO_TRY(inode.layout, made.layout(wanted_layout(parent, create)));
+  }
+  if (inode.is(InodeType::directory)) {
+    if (parent.links >= kHardLinksMax) co_return errno_error(EMLINK, what);
+    inode.delegate = made.delegate;
+    parent.links++;
+    put_inode(txn, parent);
+    touch_dir(txn, inode.id, now_ns);
+  }
+  put_inode(txn, inode);
+  put_dentry(txn, dir, name, {inode.id, inode.kind});
+  touch_dir(txn, dir, now_ns);
+  if (create.session && inode.is(InodeType::file))
+    put_session(txn, inode.id, *create.session, now_ns);
+  co_return inode;
+}
+
 Task<Result<Inode>> Namespace::create(Caller caller, RequestId request, InodeId dir,
                                       std::string name, CreateOptions create) {
-  FF_CO_TRY(check_name(name));
-  if (create.target.size() > kSymlinkTargetMax)
-    co_return errno_error(ENAMETOOLONG, "the link's target");
-  if (create.kind == InodeType::symlink && create.target.empty())
-    co_return errno_error(ENOENT, "''");
-  const bool device = create.kind == InodeType::character || create.kind == InodeType::block;
-  if (device && !caller.is_root()) co_return errno_error(EPERM, printable(name));
-  FF_CO_TRY(const InodeId id, co_await options_.ids.next(deadline()));
+  FF_CO_TRY(check_create(caller, name, create));
+  NewInode made;
+  FF_CO_TRY(made.id, co_await options_.ids.next(deadline()));
   const uint64_t seed = options_.rng.next();
   const auto tables = options_.tables();
   const auto usage = options_.usage ? options_.usage() : nullptr;
+  made.layout = [&](Layout wanted) -> Result<Layout> {
+    FF_TRY(const Layout layout, file_layout(wanted, *tables, seed));
+    return usage != nullptr ? with_free_chains(layout, *usage) : layout;
+  };
   const int64_t now_ns = clock_.wall_ns();
-  const std::string what = printable(name);
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
-    FF_CO_TRY(Inode parent, co_await read_dir(txn, dir, name));
-    FF_CO_TRY(check_access(caller, parent, kMaySearch, what));
-    FF_CO_TRY(const auto there, co_await find_dentry(txn, dir, name));
-    if (there && (create.kind != InodeType::file || create.exclusive))
-      co_return errno_error(EEXIST, what);
-    if (there) {
-      co_return co_await open_existing(txn, caller, *there, create, what, now_ns);
-    }
-    FF_CO_TRY(check_access(caller, parent, kMayWrite, what));
-    Inode inode = new_inode(caller, parent, create, id, now_ns);
-    if (inode.is(InodeType::file)) {
-      Layout wanted = create.layout.value_or(parent.layout);
-      if (wanted.chunk_size == 0) wanted.chunk_size = create.chunk_size;
-      FF_CO_TRY(inode.layout, file_layout(wanted, *tables, seed));
-      if (usage != nullptr) inode.layout = with_free_chains(inode.layout, *usage);
-    }
-    put_inode(txn, inode);
-    put_dentry(txn, dir, name, {id, inode.kind});
-    touch_dir(txn, dir, now_ns);
-    if (create.session && inode.is(InodeType::file)) put_session(txn, id, *create.session, now_ns);
-    if (inode.is(InodeType::directory)) {
-      if (parent.links >= kHardLinksMax) co_return errno_error(EMLINK, what);
-      parent.links++;
-      put_inode(txn, parent);
-      touch_dir(txn, id, now_ns);
-    }
-    co_return inode;
+    co_return co_await create_step(txn, caller, dir, name, create, made, now_ns);
   };
   co_return co_await execute_once(request, std::move(body));
+}
+
+Result<Layout> Namespace::new_file_layout(Layout wanted) {
+  const auto tables = options_.tables();
+  FF_TRY(const Layout layout, file_layout(wanted, *tables, options_.rng.next()));
+  const auto usage = options_.usage ? options_.usage() : nullptr;
+  return usage != nullptr ? with_free_chains(layout, *usage) : layout;
 }
 
 Task<Result<Inode>> Namespace::open(Caller caller, InodeId id, uint32_t rights,
@@ -230,6 +259,7 @@ Task<Result<Inode>> Namespace::open(Caller caller, InodeId id, uint32_t rights,
   Inode result;
   kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
     FF_CO_TRY(result, co_await read_inode(txn, id));
+    FF_CO_TRY(co_await check_undelegated(txn, result, caller.lease));
     FF_CO_TRY(check_open(caller, result, rights, fmt::format("inode {}", id)));
     if (session && result.is(InodeType::file)) put_session(txn, id, *session, now_ns);
     if (drops && without_set_ids(result) != result.mode) {
@@ -260,62 +290,78 @@ Task<Result<void>> Namespace::check_open_file(Caller caller, InodeId id, uint32_
   co_return co_await view_inline(std::move(function));
 }
 
+Task<Result<Inode>> link_step(kv::Txn& txn, const Caller& caller, InodeId id, InodeId dir,
+                              const std::string& name, int64_t now_ns) {
+  const std::string what = printable(name);
+  FF_CO_TRY(const Inode parent, co_await read_dir(txn, dir, name, caller.lease));
+  FF_CO_TRY(check_access(caller, parent, kMaySearch, what));
+  FF_CO_TRY(const auto there, co_await find_dentry(txn, dir, name));
+  if (there) co_return errno_error(EEXIST, what);
+  FF_CO_TRY(Inode inode, co_await read_inode(txn, id));
+  FF_CO_TRY(check_access(caller, parent, kMayWrite, what));
+  if (inode.is(InodeType::directory)) co_return errno_error(EPERM, what + ": of a directory");
+  if (inode.links == 0) co_return errno_error(ENOENT, fmt::format("inode {}", id));
+  if (inode.links >= kHardLinksMax) co_return errno_error(EMLINK, what);
+  inode.links++;
+  inode.ctime_ns = now_ns;
+  put_inode(txn, inode);
+  put_dentry(txn, dir, name, {id, inode.kind});
+  touch_dir(txn, dir, now_ns);
+  co_return inode;
+}
+
 Task<Result<Inode>> Namespace::link(Caller caller, RequestId request, InodeId id, InodeId dir,
                                     std::string name) {
   FF_CO_TRY(check_name(name));
   const int64_t now_ns = clock_.wall_ns();
-  const std::string what = printable(name);
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
-    FF_CO_TRY(const Inode parent, co_await read_dir(txn, dir, name));
-    FF_CO_TRY(check_access(caller, parent, kMaySearch, what));
-    FF_CO_TRY(const auto there, co_await find_dentry(txn, dir, name));
-    if (there) co_return errno_error(EEXIST, what);
-    FF_CO_TRY(Inode inode, co_await read_inode(txn, id));
-    FF_CO_TRY(check_access(caller, parent, kMayWrite, what));
-    if (inode.is(InodeType::directory)) co_return errno_error(EPERM, what + ": of a directory");
-    if (inode.links == 0) co_return errno_error(ENOENT, fmt::format("inode {}", id));
-    if (inode.links >= kHardLinksMax) co_return errno_error(EMLINK, what);
-    inode.links++;
-    inode.ctime_ns = now_ns;
-    put_inode(txn, inode);
-    put_dentry(txn, dir, name, {id, inode.kind});
-    touch_dir(txn, dir, now_ns);
-    co_return inode;
+    co_return co_await link_step(txn, caller, id, dir, name, now_ns);
   };
   co_return co_await execute_once(request, std::move(body));
+}
+
+Task<Result<Inode>> unlink_step(kv::Txn& txn, const Caller& caller, InodeId dir,
+                                const std::string& name, std::optional<SessionId> holder,
+                                int64_t now_ns) {
+  const std::string what = printable(name);
+  FF_CO_TRY(auto found, co_await find_child(txn, caller, dir, name));
+  FF_CO_TRY(check_removal(caller, found.dir, found.inode, what));
+  if (found.inode.is(InodeType::directory)) co_return errno_error(EISDIR, what);
+  txn.erase(keys::dentry(dir, name));
+  touch_dir(txn, dir, now_ns);
+  FF_CO_TRY(co_await drop_link(txn, found.inode, holder, now_ns));
+  co_return found.inode;
 }
 
 Task<Result<Inode>> Namespace::unlink(Caller caller, RequestId request, InodeId dir,
                                       std::string name, std::optional<SessionId> holder) {
   FF_CO_TRY(check_name(name));
   const int64_t now_ns = clock_.wall_ns();
-  const std::string what = printable(name);
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
-    FF_CO_TRY(auto found, co_await find_child(txn, caller, dir, name));
-    FF_CO_TRY(check_removal(caller, found.dir, found.inode, what));
-    if (found.inode.is(InodeType::directory)) co_return errno_error(EISDIR, what);
-    txn.erase(keys::dentry(dir, name));
-    touch_dir(txn, dir, now_ns);
-    FF_CO_TRY(co_await drop_link(txn, found.inode, holder, now_ns));
-    co_return found.inode;
+    co_return co_await unlink_step(txn, caller, dir, name, holder, now_ns);
   };
   co_return co_await execute_once(request, std::move(body));
+}
+
+Task<Result<Inode>> rmdir_step(kv::Txn& txn, const Caller& caller, InodeId dir,
+                               const std::string& name, int64_t now_ns) {
+  const std::string what = printable(name);
+  FF_CO_TRY(auto found, co_await find_child(txn, caller, dir, name));
+  FF_CO_TRY(check_removal(caller, found.dir, found.inode, what));
+  if (!found.inode.is(InodeType::directory)) co_return errno_error(ENOTDIR, what);
+  FF_CO_TRY(const bool empty, co_await is_empty(txn, found.inode.id));
+  if (!empty) co_return errno_error(ENOTEMPTY, what);
+  unlink_dir(txn, found.dir, name, now_ns);
+  FF_CO_TRY(co_await drop_link(txn, found.inode, std::nullopt, now_ns));
+  co_return found.inode;
 }
 
 Task<Result<Inode>> Namespace::rmdir(Caller caller, RequestId request, InodeId dir,
                                      std::string name) {
   FF_CO_TRY(check_name(name));
   const int64_t now_ns = clock_.wall_ns();
-  const std::string what = printable(name);
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
-    FF_CO_TRY(auto found, co_await find_child(txn, caller, dir, name));
-    FF_CO_TRY(check_removal(caller, found.dir, found.inode, what));
-    if (!found.inode.is(InodeType::directory)) co_return errno_error(ENOTDIR, what);
-    FF_CO_TRY(const bool empty, co_await is_empty(txn, found.inode.id));
-    if (!empty) co_return errno_error(ENOTEMPTY, what);
-    unlink_dir(txn, found.dir, name, now_ns);
-    FF_CO_TRY(co_await drop_link(txn, found.inode, std::nullopt, now_ns));
-    co_return found.inode;
+    co_return co_await rmdir_step(txn, caller, dir, name, now_ns);
   };
   co_return co_await execute_once(request, std::move(body));
 }

@@ -39,6 +39,9 @@ struct RequestId {
   uint64_t sequence = 0;  // starts at 1
 };
 
+struct DelegationConflict;  // records.h
+bool is_lease_lost(const Error& error);
+
 class FileChunks;
 
 // The newest version of each chain table.
@@ -67,7 +70,8 @@ class Namespace {
   // False: the slot already has a reply to this request.
   Task<Result<bool>> record_refusal(RequestId request, Error error);
 
-  Task<Result<Inode>> stat(InodeId id);
+  Task<Result<Inode>> stat(InodeId id) { return stat(id, Caller()); }
+  Task<Result<Inode>> stat(InodeId id, Caller caller);
   Task<Result<Inode>> lookup(Caller caller, InodeId dir, std::string name);
 
   struct WalkResult {
@@ -204,6 +208,49 @@ class Namespace {
 
   // The client is alive: keeps its sessions and replies.
   Task<Result<void>> renew_client(uint64_t client);
+
+  // Delegations: namespace_delegations.cc.
+
+  // Creates (`fresh`), renews or ends a lease. `ids`: numbers for new inodes to be granted to it.
+  struct LeaseRenewal {
+    uint64_t client = 0;
+    uint64_t lease = 0;
+    bool fresh = false;
+    bool end = false;
+    uint64_t ids = 0;
+  };
+  struct LeaseState {
+    bool live = false;  // false: it has ended, and so have all its delegations
+    std::vector<InodeId> recalled = {};
+    InodeId first = 0;  // of the granted numbers
+  };
+  Task<Result<LeaseState>> renew_lease(LeaseRenewal renewal);
+  // The layout of a file that a client will create with a granted number.
+  Result<Layout> new_file_layout(Layout wanted);
+  // Delegates the directory to the lease; not if it has more than kDelegatedNamesMax names or the
+  // lease has ended. Durable, since the client will rely on it without a further call.
+  struct Delegation {
+    bool granted = false;
+    Inode dir = {};
+    std::vector<DirEntry> entries = {};
+  };
+  Task<Result<Delegation>> delegate(uint64_t lease, InodeId dir);
+  // Applies a batch exactly once: all of its operations, or none. is_lease_lost(): the lease has
+  // ended. Refused: a directory is not delegated to the lease, or an inode number not granted to
+  // it. Returns the directories that the client is to return.
+  Task<Result<std::vector<InodeId>>> apply_batch(RequestId request, wire::BatchRequest batch);
+  // For a server that recalls a delegation (delegation_recalls.h).
+  struct HolderState {
+    bool holds = false;  // the directory is still delegated to the lease
+    bool ending = false;
+    uint64_t beat = 0;
+  };
+  Task<Result<HolderState>> holder_state(DelegationConflict conflict);
+  // Tells the holder with its next batch or renewal.
+  Task<Result<void>> mark_recalled(DelegationConflict conflict);
+  Task<Result<void>> refuse_renewals(uint64_t lease);
+  // Ends the lease if it has not been renewed since `beat`.
+  Task<Result<void>> end_lease(uint64_t lease, uint64_t beat);
 
  private:
   using Body = std::function<Task<Result<Inode>>(kv::Txn&)>;

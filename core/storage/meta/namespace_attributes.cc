@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "platform/base/text.h"
-#include "storage/meta/namespace.h"
+#include "storage/meta/namespace_steps.h"
 #include "storage/meta/records.h"
 
 namespace ff::meta {
@@ -44,28 +44,40 @@ Result<void> check_times(const Caller& caller, const Inode& inode, const Namespa
 
 }  // namespace
 
+Result<void> change_attributes(const Caller& caller, Inode& inode, Namespace::Attributes to,
+                               int64_t now_ns) {
+  const std::string what = fmt::format("inode {}", inode.id);
+  if (to.times_now) to.atime_ns = to.mtime_ns = now_ns;
+  if (to.uid || to.gid) FF_TRY(change_owner(caller, inode, to, what));
+  if (to.mode) FF_TRY(change_mode(caller, inode, *to.mode, what));
+  if (to.atime_ns || to.mtime_ns) FF_TRY(check_times(caller, inode, to, what));
+  inode.atime_ns = to.atime_ns.value_or(inode.atime_ns);
+  inode.mtime_ns = to.mtime_ns.value_or(inode.mtime_ns);
+  inode.ctime_ns = now_ns;
+  return {};
+}
+
+Task<Result<Inode>> set_attributes_step(kv::Txn& txn, const Caller& caller, InodeId id,
+                                        const Namespace::Attributes& to, int64_t now_ns) {
+  FF_CO_TRY(auto record, co_await read_inode(txn, id));
+  FF_CO_TRY(co_await check_undelegated(txn, record, caller.lease));
+  FF_CO_TRY(Inode inode, co_await with_times(txn, std::move(record)));
+  FF_CO_TRY(change_attributes(caller, inode, to, now_ns));
+  if (inode.is(InodeType::directory) && (to.mtime_ns || to.times_now)) {
+    wire::Times times;
+    times.set_mtime_ns(inode.mtime_ns);
+    times.set_ctime_ns(now_ns);
+    txn.put(keys::times(id), times.SerializeAsString());
+  }
+  put_inode(txn, inode);
+  co_return inode;
+}
+
 Task<Result<Inode>> Namespace::set_attributes(Caller caller, RequestId request, InodeId id,
                                               Attributes to) {
   const int64_t now_ns = clock_.wall_ns();
-  const std::string what = fmt::format("inode {}", id);
-  if (to.times_now) to.atime_ns = to.mtime_ns = now_ns;
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
-    FF_CO_TRY(auto record, co_await read_inode(txn, id));
-    FF_CO_TRY(Inode inode, co_await with_times(txn, std::move(record)));
-    if (to.uid || to.gid) FF_CO_TRY(change_owner(caller, inode, to, what));
-    if (to.mode) FF_CO_TRY(change_mode(caller, inode, *to.mode, what));
-    if (to.atime_ns || to.mtime_ns) FF_CO_TRY(check_times(caller, inode, to, what));
-    inode.atime_ns = to.atime_ns.value_or(inode.atime_ns);
-    inode.mtime_ns = to.mtime_ns.value_or(inode.mtime_ns);
-    inode.ctime_ns = now_ns;
-    if (inode.is(InodeType::directory) && to.mtime_ns) {
-      wire::Times times;
-      times.set_mtime_ns(inode.mtime_ns);
-      times.set_ctime_ns(now_ns);
-      txn.put(keys::times(id), times.SerializeAsString());
-    }
-    put_inode(txn, inode);
-    co_return inode;
+    co_return co_await set_attributes_step(txn, caller, id, to, now_ns);
   };
   co_return co_await execute_once(request, std::move(body));
 }
@@ -86,6 +98,7 @@ Task<Result<Inode>> Namespace::set_layout(Caller caller, RequestId request, Inod
   const std::string what = fmt::format("inode {}", id);
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     FF_CO_TRY(Inode inode, co_await read_inode(txn, id));
+    FF_CO_TRY(co_await check_undelegated(txn, inode, caller.lease));
     if (!inode.is(InodeType::directory)) {
       Error error = errno_error(ENOTDIR, what);
       error.hint = "The layout of a file cannot be changed; set the layout of its directory.";
@@ -134,6 +147,7 @@ Task<Result<std::optional<std::string>>> Namespace::get_xattr(Caller caller, Ino
   std::optional<std::string> value;
   kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
     FF_CO_TRY(const Inode inode, co_await read_inode(txn, id));
+    FF_CO_TRY(co_await check_undelegated(txn, inode, caller.lease));
     FF_CO_TRY(check_xattr(caller, inode, name, kMayRead));
     FF_CO_TRY(value, co_await txn.get(xattr_key(id, name)));
     co_return Result<void>();
@@ -167,6 +181,7 @@ Task<Result<Inode>> Namespace::set_xattr(Caller caller, RequestId request, Inode
   const int64_t now_ns = clock_.wall_ns();
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     FF_CO_TRY(Inode inode, co_await read_inode(txn, id));
+    FF_CO_TRY(co_await check_undelegated(txn, inode, caller.lease));
     FF_CO_TRY(check_xattr(caller, inode, name, kMayWrite));
     FF_CO_TRY(const auto before, co_await txn.get(xattr_key(id, name)));
     if (before && mode == XattrMode::create) co_return errno_error(EEXIST, what);

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "storage/meta/file_chunks.h"
-#include "storage/meta/namespace.h"
+#include "storage/meta/namespace_steps.h"
 #include "storage/meta/records.h"
 
 namespace ff::meta {
@@ -71,25 +71,35 @@ Task<Result<void>> Namespace::truncation_done(InodeId id, uint64_t truncate_seq)
   co_return co_await engine_.run(std::move(function), deadline());
 }
 
-Task<Result<Inode>> Namespace::report_length(InodeId id, SessionId session, LengthReport report) {
+void take_length(Inode& inode, const Namespace::LengthReport& report, int64_t now_ns) {
+  if (inode.truncate_seq == report.truncate_seq) {
+    inode.length = std::max(inode.length, report.min_length);
+  }
+  if (report.mtime_ns != 0) {
+    inode.mtime_ns = std::max(inode.mtime_ns, report.mtime_ns);
+    inode.ctime_ns = now_ns;
+  }
+  if (report.mtime_ns != 0 || report.maybe_written) inode.data_version++;
+}
+
+Task<Result<Inode>> report_length_step(kv::Txn& txn, InodeId id, SessionId session,
+                                       const Namespace::LengthReport& report, int64_t now_ns) {
   FF_CO_TRY(check_length(report.min_length, id));
+  auto read = co_await read_file(txn, id);
+  if (report.closed) txn.erase(keys::session(id, session));
+  if (!read && report.closed) co_return Inode();
+  FF_CO_TRY(Inode inode, std::move(read));
+  const Inode before = inode;
+  take_length(inode, report, now_ns);
+  if (inode != before) put_inode(txn, inode);
+  co_return inode;
+}
+
+Task<Result<Inode>> Namespace::report_length(InodeId id, SessionId session, LengthReport report) {
   const int64_t now_ns = clock_.wall_ns();
   Inode result;
   kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
-    auto read = co_await read_file(txn, id);
-    if (report.closed) txn.erase(keys::session(id, session));
-    if (!read) co_return report.closed ? Result<void>() : std::move(read).error();
-    result = std::move(*read);
-    const Inode before = result;
-    if (result.truncate_seq == report.truncate_seq) {
-      result.length = std::max(result.length, report.min_length);
-    }
-    if (report.mtime_ns != 0) {
-      result.mtime_ns = std::max(result.mtime_ns, report.mtime_ns);
-      result.ctime_ns = now_ns;
-    }
-    if (report.mtime_ns != 0 || report.maybe_written) result.data_version++;
-    if (result != before) put_inode(txn, result);
+    FF_CO_TRY(result, co_await report_length_step(txn, id, session, report, now_ns));
     co_return Result<void>();
   };
   FF_CO_TRY(co_await change(std::move(function)));

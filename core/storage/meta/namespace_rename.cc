@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "platform/base/text.h"
-#include "storage/meta/namespace.h"
+#include "storage/meta/namespace_steps.h"
 #include "storage/meta/records.h"
 
 namespace ff::meta {
@@ -41,11 +41,12 @@ Task<Result<void>> Places::read(kv::Txn& txn) {
   FF_CO_TRY(auto found, co_await find_child(txn, caller, rename.from_dir, rename.from));
   from_dir = std::move(found.dir);
   source = std::move(found.inode);
-  FF_CO_TRY(to_dir, co_await read_dir(txn, rename.to_dir, rename.to));
+  FF_CO_TRY(to_dir, co_await read_dir(txn, rename.to_dir, rename.to, caller.lease));
   FF_CO_TRY(check_access(caller, to_dir, kMaySearch, what_to));
   FF_CO_TRY(const auto entry, co_await find_dentry(txn, rename.to_dir, rename.to));
   if (!entry) co_return Result<void>();
   FF_CO_TRY(replaced, co_await read_dentry_inode(txn, *entry, what_to));
+  FF_CO_TRY(co_await check_undelegated(txn, *replaced, caller.lease));
   co_return Result<void>();
 }
 
@@ -150,6 +151,17 @@ Task<Result<uint64_t>> count_moves(kv::Txn& txn) {
 }
 
 }  // namespace
+
+Task<Result<Inode>> rename_step(kv::Txn& txn, const Caller& caller, const Namespace::Rename& rename,
+                                int64_t now_ns) {
+  Places places{caller, rename, printable(rename.from), printable(rename.to)};
+  FF_CO_TRY(co_await places.read(txn));
+  const bool dirs = places.source.is(InodeType::directory) ||
+                    (places.replaced && places.replaced->is(InodeType::directory));
+  if (dirs && !places.same_dir()) co_return errno_error(EXDEV, places.what);
+  FF_CO_TRY(places.check());
+  co_return co_await apply(txn, places, now_ns);
+}
 
 Task<Result<Namespace::DirectoryMoves>> Namespace::check_directory_moves(const Rename& rename) {
   DirectoryMoves moved;

@@ -71,6 +71,7 @@ struct Walk {
       const std::string what = printable(name);
       if (!at.is(InodeType::directory)) co_return errno_error(ENOTDIR, what);
       FF_CO_TRY(check_access(caller, at, kMaySearch, what));
+      FF_CO_TRY(co_await check_undelegated(txn, at, caller.lease));
       if (name == "..") {
         if (at.id != caller.top) {
           FF_CO_TRY(at, co_await read_inode(txn, at.parent));
@@ -119,6 +120,7 @@ Task<Result<Namespace::WalkResult>> Namespace::walk(Caller caller, InodeId from,
     Walk walk{txn, caller, follow, Path(path), std::move(start)};
     FF_CO_TRY(walked, co_await walk.run());
     if (!walked.inode) co_return Result<void>();
+    FF_CO_TRY(co_await check_undelegated(txn, *walked.inode, caller.lease));
     FF_CO_TRY(walked.inode, co_await with_times(txn, *walked.inode));
     co_return Result<void>();
   };
@@ -176,7 +178,7 @@ Task<Result<Namespace::DirPage>> Namespace::list(Caller caller, InodeId dir, std
   if (limit == 0) co_return fail(Errc::usage, "the page size must not be 0");
   DirPage page;
   kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
-    auto reading = read_dir(txn, dir, fmt::format("inode {}", dir));
+    auto reading = read_dir(txn, dir, fmt::format("inode {}", dir), caller.lease);
     FF_CO_TRY(const Inode inode, co_await std::move(reading));
     const std::string what = fmt::format("inode {}", dir);
     FF_CO_TRY(check_access(caller, inode, kMayRead, what));

@@ -3,12 +3,37 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 
 #include "platform/base/text.h"
 
 namespace ff::meta {
 
 Error stale_error(InodeId id) { return errno_error(ESTALE, fmt::format("inode {}", id)); }
+
+namespace {
+
+constexpr std::string_view kDelegatedText = "delegated to another client: directory ";
+
+}  // namespace
+
+// A transaction has no other way to return the two numbers than its error.
+Error delegated_error(InodeId dir, uint64_t lease) {
+  Error error = fail(Errc::busy, "{}{} by lease {}", kDelegatedText, dir, lease);
+  error.sys = EINPROGRESS;
+  return error;
+}
+
+std::optional<DelegationConflict> delegation_conflict(const Error& error) {
+  if (error.sys != EINPROGRESS || !error.message.starts_with(kDelegatedText)) return std::nullopt;
+  DelegationConflict conflict;
+  const std::string_view text = std::string_view(error.message).substr(kDelegatedText.size());
+  const char* const end = text.data() + text.size();
+  const auto dir = std::from_chars(text.data(), end, conflict.dir);
+  constexpr std::string_view kBy = " by lease ";
+  std::from_chars(std::min(dir.ptr + kBy.size(), end), end, conflict.lease);
+  return conflict;
+}
 
 Result<Inode> parse_inode(const std::string& value) {
   FF_TRY(const auto message, parse_record<wire::Inode>(std::string(keys::kInode), value));
@@ -38,11 +63,19 @@ Task<Result<Inode>> read_inode(kv::Txn& txn, InodeId id) {
   co_return std::move(*found);
 }
 
-Task<Result<Inode>> read_dir(kv::Txn& txn, InodeId id, std::string what) {
+Task<Result<void>> check_undelegated(kv::Txn& txn, const Inode& inode, uint64_t lease) {
+  if (inode.delegate == 0 || inode.delegate == lease) co_return Result<void>();
+  FF_CO_TRY(const auto held, co_await txn.get(keys::of(keys::kLease, inode.delegate)));
+  if (!held) co_return Result<void>();
+  co_return delegated_error(inode.id, inode.delegate);
+}
+
+Task<Result<Inode>> read_dir(kv::Txn& txn, InodeId id, std::string what, uint64_t lease) {
   FF_CO_TRY(auto found, co_await find_inode(txn, id));
   if (!found) co_return errno_error(ENOENT, printable(what));
   if (!found->is(InodeType::directory)) co_return errno_error(ENOTDIR, printable(what));
   if (found->links == 0) co_return errno_error(ENOENT, printable(what));
+  FF_CO_TRY(co_await check_undelegated(txn, *found, lease));
   co_return std::move(*found);
 }
 
@@ -102,11 +135,12 @@ Task<Result<Inode>> read_dentry_inode(kv::Txn& txn, Dentry entry, std::string wh
 
 Task<Result<Child>> find_child(kv::Txn& txn, Caller caller, InodeId dir, std::string name) {
   const std::string what = printable(name);
-  FF_CO_TRY(Inode parent, co_await read_dir(txn, dir, name));
+  FF_CO_TRY(Inode parent, co_await read_dir(txn, dir, name, caller.lease));
   FF_CO_TRY(check_access(caller, parent, kMaySearch, what));
   FF_CO_TRY(const auto entry, co_await find_dentry(txn, dir, std::move(name)));
   if (!entry) co_return errno_error(ENOENT, what);
   FF_CO_TRY(auto inode, co_await read_dentry_inode(txn, *entry, what));
+  FF_CO_TRY(co_await check_undelegated(txn, inode, caller.lease));
   co_return Child{std::move(parent), std::move(inode)};
 }
 

@@ -54,8 +54,11 @@ struct Dentry {
 Task<Result<std::optional<Inode>>> find_inode(kv::Txn& txn, InodeId id);
 // ESTALE: it does not exist.
 Task<Result<Inode>> read_inode(kv::Txn& txn, InodeId id);
-// ENOTDIR: not a directory. ENOENT: it was removed.
-Task<Result<Inode>> read_dir(kv::Txn& txn, InodeId id, std::string what);
+// Succeeds unless another client, which does not have this lease, holds the delegation of the
+// directory: then is_delegated() is true for the error. Any other kind of inode is free.
+Task<Result<void>> check_undelegated(kv::Txn& txn, const Inode& inode, uint64_t lease);
+// ENOTDIR: not a directory. ENOENT: it was removed. Also the error of check_undelegated().
+Task<Result<Inode>> read_dir(kv::Txn& txn, InodeId id, std::string what, uint64_t lease);
 // Adds the times of a directory (DIRV).
 Task<Result<Inode>> with_times(kv::Txn& txn, Inode inode);
 Task<Result<std::optional<Dentry>>> find_dentry(kv::Txn& txn, InodeId dir, std::string name);
@@ -89,5 +92,14 @@ Task<Result<void>> drop_link(kv::Txn& txn, Inode& inode, std::optional<SessionId
 Task<Result<void>> erase_inode(kv::Txn& txn, Inode inode);
 
 Error stale_error(InodeId id);
+
+// A directory, and the lease to which it is delegated, that hold up a call of another client.
+struct DelegationConflict {
+  InodeId dir = 0;
+  uint64_t lease = 0;
+};
+Error delegated_error(InodeId dir, uint64_t lease);
+// None: another error.
+std::optional<DelegationConflict> delegation_conflict(const Error& error);
 
 }  // namespace ff::meta

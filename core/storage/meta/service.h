@@ -77,6 +77,25 @@ constexpr size_t kEndedSessionsMax = 64;  // per call
 // (uncommitted_changes.h).
 inline constexpr rpc::Method<wire::SyncRequest, wire::SyncReply> kSync{0x0418, "meta.sync"};
 
+// Delegations (delegation_recalls.h). A holder renews its lease every kDelegationRenewNs, and
+// answers nothing by itself once the last successful renewal began kDelegationHolderNs ago. A
+// server ends the lease when it has seen no renewal for kDelegationLeaseNs.
+constexpr int64_t kDelegationRenewNs = kSecond;
+constexpr int64_t kDelegationHolderNs = 4 * kSecond;
+constexpr int64_t kDelegationLeaseNs = 6 * kSecond;
+constexpr size_t kDelegatedNamesMax = 4096;   // a larger directory is not delegated
+constexpr uint32_t kGrantedInodesMax = 1024;  // per call
+inline constexpr rpc::Method<wire::LeaseRequest, wire::LeaseReply> kRenewLease{0x0419,
+                                                                               "meta.lease"};
+inline constexpr rpc::Method<wire::DelegateRequest, wire::DelegateReply> kDelegate{0x041a,
+                                                                                   "meta.delegate"};
+inline constexpr rpc::Method<wire::BatchRequest, wire::InodeReply> kApplyBatch{0x041b,
+                                                                               "meta.apply_batch"};
+// Waits for kRecallsWaitNs at most.
+constexpr int64_t kRecallsWaitNs = 5 * kSecond;
+inline constexpr rpc::Method<wire::RecallsRequest, wire::RecallsReply> kRecalls{0x041c,
+                                                                                "meta.recalls"};
+
 // For operators.
 inline constexpr rpc::Method<wire::AddUserRequest, wire::UserReply> kSetUser{0x0420,
                                                                              "meta.set_user"};

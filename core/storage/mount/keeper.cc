@@ -192,6 +192,11 @@ void Keeper::accept_command() {
     refusal = fail(Errc::refused, "another user has mounted the directory");
   } else if (command_.get() >= 0 || !ready_ || stopping_) {
     refusal = fail(Errc::busy, "the process that serves the mount is being started or stopped");
+  } else if (!resends_) {
+    refusal = Error{Errc::unsupported,
+                    "another process cannot continue this mount: it uses io_uring or delegations, "
+                    "or Linux is older than 6.9",
+                    "Unmount the directory and mount it again."};
   } else {
     auto message = receive_message(command.get(), true);
     const bool valid = message && *message && (*message)->type == KeeperMessageType::replace &&

@@ -214,8 +214,8 @@ FILES = {
     "lose-a-link": [
         (
             "core/storage/meta/namespace.cc",
-            "    inode.links++;\n    inode.ctime_ns = now_ns;",
-            "    if (id % 3 != 0) inode.links++;\n    inode.ctime_ns = now_ns;",
+            "  inode.links++;\n  inode.ctime_ns = now_ns;",
+            "  if (id % 3 != 0) inode.links++;\n  inode.ctime_ns = now_ns;",
         )
     ],
     "forget-the-cut": [
@@ -375,8 +375,66 @@ CLUSTER = {
         )
     ],
 }
-SCENARIOS = {"chain": CHAIN, "files": FILES, "names": NAMES, "cluster": CLUSTER}
-PLANTED = CHAIN | FILES | NAMES | CLUSTER
+
+DELEGATIONS = {
+    "give-back-before-the-changes-are-sent": [
+        (
+            "core/storage/client/delegations.cc",
+            "  log({}, {dir}, 0).set_give_back(dir);\n",
+            "  log({}, {dir}, 0).set_give_back(dir);\n"
+            "  std::rotate(log_.begin(), log_.end() - 1, log_.end());\n",
+        )
+    ],
+    "send-a-batch-twice": [
+        (
+            "core/storage/client/delegation_sender.cc",
+            "  const auto sent = co_await send(batch);\n  const bool refused",
+            "  (void)co_await send(batch);\n"
+            "  const auto sent = co_await send(batch);\n  const bool refused",
+        )
+    ],
+    "say-not-there-after-a-recall": [
+        (
+            "core/storage/client/delegations.cc",
+            "    held_.erase(found);\n  }\n  log(",
+            "  }\n  log(",
+        )
+    ],
+    "grant-while-another-holds": [
+        (
+            "core/storage/meta/namespace_delegations.cc",
+            "read_dir(txn, dir, fmt::format(\"inode {}\", dir), lease);",
+            "read_inode(txn, dir);",
+        )
+    ],
+    "answer-after-the-lease": [
+        (
+            "core/storage/client/delegations.cc",
+            "loop_.now_ns() - renewed_ns_ < meta::kDelegationHolderNs;",
+            "loop_.now_ns() >= renewed_ns_;",
+        )
+    ],
+    "end-a-lease-that-is-renewed": [
+        (
+            "core/storage/meta/namespace_delegations.cc",
+            "    if (lease && lease->beat() == beat) txn.erase",
+            "    if (lease && lease->beat() >= beat) txn.erase",
+        ),
+        (
+            "core/storage/meta/delegation_recalls.cc",
+            "  if (lease.since_ns == 0 || lease.beat != state.beat) {",
+            "  if (lease.since_ns == 0) {",
+        ),
+    ],
+}
+SCENARIOS = {
+    "chain": CHAIN,
+    "files": FILES,
+    "names": NAMES,
+    "cluster": CLUSTER,
+    "delegations": DELEGATIONS,
+}
+PLANTED = CHAIN | FILES | NAMES | CLUSTER | DELEGATIONS
 
 
 def changed(name):

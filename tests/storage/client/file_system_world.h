@@ -26,11 +26,13 @@ inline std::string text_of(uint64_t seed, size_t size) {
 // One client machine.
 class User {
  public:
-  User(scenario::cluster_parts::ClusterSimulation& stage, std::string name)
+  User(scenario::cluster_parts::ClusterSimulation& stage, std::string name,
+       bool delegations = false)
       : transport_(stage.net.transport(name)),
         context_{stage.world.loop(), *transport_, grants_,
                  stage.metrics,      stage.rng,   stage.identity(name)},
-        files_(context_, scenario::cluster_parts::manager_addresses(), {.arena = {}}) {}
+        files_(context_, scenario::cluster_parts::manager_addresses(),
+               {.arena = {}, .delegations = delegations}) {}
   FileSystem& files() { return files_; }
 
  private:

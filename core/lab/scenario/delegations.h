@@ -1,0 +1,14 @@
+// Programs that hold directory delegations work in the same directories, while servers, links and
+// programs fail. What each name referred to must be linearizable, and no server may refuse what a
+// holder has answered.
+#pragma once
+
+#include <cstdint>
+
+#include "lab/scenario/scenario.h"
+
+namespace ff::scenario {
+
+Result<ScenarioResult> run_delegations(uint64_t seed);
+
+}  // namespace ff::scenario

@@ -1,0 +1,197 @@
+// delegations_load.cc: the random calls, and what their answers say of the names.
+#include "lab/scenario/delegations_load.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+
+#include "platform/base/clock.h"
+#include "storage/meta/service.h"
+
+namespace ff::scenario::delegation_parts {
+
+namespace {
+
+constexpr int64_t kLongPauseNs = 300 * kMillisecond;
+// How long a call without an answer may still have an effect.
+constexpr int64_t kUnansweredNs = 90 * kSecond;
+constexpr const char* kContestedNames[] = {"a", "b", "c", "d"};
+
+using meta::InodeType;
+using meta::Namespace;
+using History = NameHistory;
+
+}  // namespace
+
+DelegationsLoad::DelegationsLoad(rpc::ClientContext& context,
+                                 const std::vector<net::Address>& servers, size_t program,
+                                 DelegationsOracle& oracle)
+    : context_(context), servers_(servers), rng_(context.rng), program_(program), oracle_(oracle) {
+  start();
+}
+
+void DelegationsLoad::start() {
+  names_ = std::make_unique<client::DelegatingMetaClient>(
+      context_, servers_, [this](meta::InodeId, const Error& error) { on_lost(error); }, true);
+  gate_ = std::make_unique<Gate>(context_.loop);
+  gate_->spawn(work());
+}
+
+void DelegationsLoad::kill() {
+  if (ended_) return;
+  gate_.reset();
+  names_.reset();
+  for (const Name& name : under_way_) {
+    oracle_.names[name].add_uncertainty(begin_ns_, now_ns() + kUnansweredNs);
+  }
+  under_way_.clear();
+  lose_unsynced();
+  kinds_.clear();
+  start();
+}
+
+// Only a lease that has ended may cost what was answered.
+void DelegationsLoad::on_lost(const Error& error) {
+  oracle_.losses++;
+  lose_unsynced();
+  if (error.message.find("lease") != std::string::npos) return;
+  oracle_.report_violation(fmt::format(
+      "program {}: a server refused what a holder had answered: {}", program_, error.message));
+}
+
+void DelegationsLoad::lose_unsynced() {
+  for (const auto& [name, since_ns] : unsynced_) {
+    // A batch under way may still be applied.
+    oracle_.names[name].add_uncertainty(since_ns, now_ns() + kUnansweredNs);
+  }
+  unsynced_.clear();
+}
+
+DelegationsLoad::Name DelegationsLoad::some_name() {
+  const meta::InodeId dir = oracle_.dirs[rng_.below(oracle_.dirs.size())];
+  return {dir, kContestedNames[rng_.below(std::size(kContestedNames))]};
+}
+
+void DelegationsLoad::begin(Name name) {
+  if (under_way_.empty()) begin_ns_ = now_ns();
+  under_way_.push_back(std::move(name));
+}
+
+void DelegationsLoad::end(const Name& name, NameHistory::Call call) {
+  call.begin_ns = begin_ns_;
+  call.end_ns = now_ns();
+  oracle_.names[name].add(program_, call);
+  if (call.after != History::kSame) note_change(name);
+}
+
+void DelegationsLoad::note_change(const Name& name) { unsynced_.emplace(name, begin_ns_); }
+
+void DelegationsLoad::end_failed(const std::vector<Name>& names, const Error& error,
+                                 NameHistory::Call call) {
+  const bool present = error.sys == EEXIST || error.sys == EISDIR || error.sys == ENOTDIR;
+  if (error.sys == ENOENT || present) {
+    call.before = present ? History::kPresent : History::kAbsent;
+    return end(names.front(), call);
+  }
+  for (const Name& name : names) {
+    oracle_.names[name].add_uncertainty(begin_ns_, now_ns() + kUnansweredNs);
+  }
+}
+
+Task<void> DelegationsLoad::create(Name name, bool dir) {
+  begin(name);
+  Namespace::CreateOptions make{.kind = dir ? InodeType::directory : InodeType::file, .mode = 0755};
+  auto making = names_->create({}, {.id = name.first}, name.second, std::move(make));
+  const Answer made = co_await std::move(making);
+  if (!made) co_return end_failed({name}, made.error(), {.what = "create"});
+  kinds_[name] = made->inode.kind;
+  end(name, {.before = History::kAbsent, .after = made->inode.id, .what = "create"});
+}
+
+Task<void> DelegationsLoad::remove(Name name) {
+  begin(name);
+  const bool dir = kinds_[name] == InodeType::directory;
+  auto removing = dir ? names_->rmdir({}, {.id = name.first}, name.second)
+                      : names_->unlink({}, {.id = name.first}, name.second, std::nullopt);
+  const Answer removed = co_await std::move(removing);
+  if (!removed && (removed.error().sys == EISDIR || removed.error().sys == ENOTDIR)) {
+    kinds_[name] = dir ? InodeType::file : InodeType::directory;
+  }
+  if (!removed) co_return end_failed({name}, removed.error(), {.what = "remove"});
+  end(name, {.before = removed->inode.id, .after = History::kAbsent, .what = "remove"});
+}
+
+Task<void> DelegationsLoad::rename(Name from, Name to) {
+  if (from == to) co_return;
+  begin(from);
+  begin(to);
+  meta::MetaClient::Rename how{.from_dir = {.id = from.first},
+                               .from = from.second,
+                               .to_dir = {.id = to.first},
+                               .to = to.second};
+  auto renaming = names_->rename({}, std::move(how));
+  const Answer moved = co_await std::move(renaming);
+  if (!moved && (moved.error().sys == EISDIR || moved.error().sys == ENOTDIR)) co_return;
+  if (!moved) co_return end_failed({from, to}, moved.error(), {.what = "rename from"});
+  kinds_[to] = moved->inode.kind;
+  end(from, {.before = moved->inode.id, .after = History::kAbsent, .what = "rename from"});
+  end(to, {.after = moved->inode.id, .what = "rename to"});
+}
+
+Task<void> DelegationsLoad::lookup(Name name) {
+  begin(name);
+  auto looking = names_->lookup({}, {.id = name.first}, name.second);
+  const Answer found = co_await std::move(looking);
+  if (!found && found.error().sys != ENOENT) co_return;
+  if (found) kinds_[name] = found->inode.kind;
+  end(name, {.before = found ? found->inode.id : History::kAbsent, .what = "lookup"});
+}
+
+// What was answered before it began is kept, unless a loss is reported until it ends.
+Task<bool> DelegationsLoad::sync() {
+  const auto before = unsynced_;
+  const uint64_t losses = oracle_.losses;
+  const auto synced = co_await names_->sync();
+  if (!synced) co_return false;
+  if (losses == oracle_.losses) {
+    for (const auto& [name, since_ns] : before) unsynced_.erase(name);
+  }
+  co_return true;
+}
+
+Task<void> DelegationsLoad::call() {
+  oracle_.calls++;
+  if (names_->delegations() > 0) oracle_.held++;
+  switch (rng_.below(12)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3: co_await create(some_name(), false); break;
+    case 4: co_await create(some_name(), true); break;
+    case 5:
+    case 6: co_await remove(some_name()); break;
+    case 7:
+    case 8: co_await rename(some_name(), some_name()); break;
+    default: co_await lookup(some_name());
+  }
+  under_way_.clear();
+}
+
+Task<void> DelegationsLoad::work() {
+  while (!ended_) {
+    if (!working_ || rng_.below(40) == 0) {
+      const bool synced = co_await sync();
+      ended_ = !working_ && synced;
+    } else {
+      co_await call();
+    }
+    // Bursts, so that a program is alone in a directory for a while.
+    const bool rests = rng_.below(12) == 0;
+    const auto pause_ns =
+        static_cast<int64_t>(rng_.below(rests ? 20 * kLongPauseNs : kMillisecond));
+    const auto waited = co_await sleep_for(context_.loop, pause_ns);
+    if (!waited) co_return;
+  }
+}
+
+}  // namespace ff::scenario::delegation_parts
