@@ -544,7 +544,10 @@ Result<void> detach(Session& session, const MountOptions& options) {
           report_ready(where);
           return {};
         };
-        return keep(session, on_ready, [&log] { log.rotate_if_needed(); });
+        // The serving process begins a new log, and this one follows.
+        return keep(session, on_ready, [&log, &path] {
+          if (::access(path.c_str(), F_OK) == 0) log.rotate_if_needed();
+        });
       });
   FF_TRY(const Json where, std::move(left));
   print_mount(session, options, where);
