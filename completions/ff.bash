@@ -99,7 +99,7 @@ _ff_options() {
     'generate systemd') reply='--json --no-header --quiet -q --verbose -v --help -h' ;;
     'generate cron') reply='--json --no-header --quiet -q --verbose -v --help -h' ;;
     'help') reply='--install --versions --json --no-header --quiet -q --verbose -v --help -h' ;;
-    'mount') reply='--meta --memory --read-only --no-read-only --allow-other --no-allow-other --wait --no-wait --detach --log --dry-run --options -o --http --log-json --no-log-json --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'mount') reply='--meta --memory --read-only --no-read-only --allow-other --no-allow-other --delegations --no-delegations --wait --no-wait --io-uring --no-io-uring --detach --log --replace --dry-run --options -o --http --log-json --no-log-json --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule') reply='--json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule serve') reply='--lease --keep-tasks --meta --revoked-tokens --max-tasks --max-user-tasks --kv --dir --accept-data-loss --validate-every --max-drained --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule agent') reply='--scheduler --name --partition --zone --leaf --label --address --dir --task-dir --keep-logs --keep-log-size --end-tasks --no-end-tasks --validate-level --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -632,6 +632,7 @@ _ff_value() {
     'mount --meta') reply='any' ;;
     'mount --memory') reply='any' ;;
     'mount --log') reply='file' ;;
+    'mount --replace') reply='dir' ;;
     'mount --options') reply='any' ;;
     'mount -o') reply='any' ;;
     'mount --http') reply='any' ;;

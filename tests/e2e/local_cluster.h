@@ -80,11 +80,12 @@ class LocalCluster {
     });
   }
 
- private:
   ProcessResult admin(std::vector<std::string> words) {
     words.insert(words.begin(), "admin");
     return run_ff(std::move(words), {{"FF_META", address_}});
   }
+
+ private:
   nlohmann::json status() {
     const auto parsed = nlohmann::json::parse(admin({"status", "--json"}).out, nullptr, false);
     return parsed.is_object() && parsed["data"].is_object() ? parsed["data"]

@@ -32,7 +32,8 @@ DelegationsLoad::DelegationsLoad(rpc::ClientContext& context,
 
 void DelegationsLoad::start() {
   names_ = std::make_unique<client::DelegatingMetaClient>(
-      context_, servers_, [this](meta::InodeId, const Error& error) { on_lost(error); }, true);
+      context_, servers_, [this](meta::InodeId, const Error& error) { on_lost(error); }, nullptr,
+      true);
   gate_ = std::make_unique<Gate>(context_.loop);
   gate_->spawn(work());
 }

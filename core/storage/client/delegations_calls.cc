@@ -1,5 +1,5 @@
-// delegations_calls.cc: the calls. Each checks in the order of meta/namespace_steps.h, whose
-// functions compute the attributes, and logs what a server is to do.
+// delegations_calls.cc: the calls. Each checks in the order of the steps of meta/namespace_steps.h,
+// computes attributes by the same rules (meta/namespace_rules.cc), and logs what a server is to do.
 #include <algorithm>
 #include <cerrno>
 

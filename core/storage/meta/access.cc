@@ -49,4 +49,6 @@ uint32_t without_set_ids(const Inode& inode) {
   return inode.mode & ~(kSetUid | group);
 }
 
+bool is_lease_lost(const Error& error) { return error.sys == EKEYEXPIRED; }
+
 }  // namespace ff::meta

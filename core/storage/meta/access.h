@@ -48,4 +48,7 @@ Result<void> check_owner(const Caller& caller, const Inode& inode, std::string_v
 // The mode without set-user-ID and set-group-ID, as a write or a change of owner leaves it.
 uint32_t without_set_ids(const Inode& inode);
 
+// Whether the error says that the lease of a client has ended (Caller::lease).
+bool is_lease_lost(const Error& error);
+
 }  // namespace ff::meta

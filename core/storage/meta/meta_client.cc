@@ -652,9 +652,10 @@ Task<Result<wire::DelegateReply>> MetaClient::delegate(InodeId dir) {
 Task<Result<std::vector<InodeId>>> MetaClient::apply_batch(
     wire::BatchRequest batch, std::vector<UncommittedChanges::Change> changes) {
   FF_CO_TRY(co_await register_client());
-  FF_CO_TRY(auto hold, co_await slots_.acquire(1));
-  Slot slot(*this, std::move(hold));
-  slot.put(*batch.mutable_request());
+  const Origin none;
+  FF_CO_TRY(auto held, co_await acquire_slot(none.request));
+  Slot slot(*this, std::move(held), none.request);
+  slot.put(*batch.mutable_request(), kApplyBatch.number, none);
   FF_CO_TRY(const wire::InodeReply reply,
             co_await call(kApplyBatch, std::move(batch), kBatchTimeoutNs));
   for (UncommittedChanges::Change& change : changes) {

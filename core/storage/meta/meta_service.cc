@@ -93,6 +93,10 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
       fsck_(engine, storage_, chunks_, routing_.routing(), ids_, context.loop),
       not_ready_(fail(Errc::unreachable, "the metadata service is starting")),
       gate_(context.loop) {
+  add_methods(router);
+}
+
+void MetaService::add_methods(rpc::Router& router) {
   const auto add = [&](auto method, auto function) {
     rpc::add_method(router, method, *this, function, auth::kFileClients);
   };

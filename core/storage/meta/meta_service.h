@@ -40,6 +40,7 @@ class MetaService {
   Task<void> close();
 
  private:
+  void add_methods(rpc::Router& router);
   struct EffectiveCaller;
   Task<Result<EffectiveCaller>> effective_caller(rpc::ServerCall& call, wire::Who who);
   static Result<void> check_may_change(const rpc::ServerCall& call);

@@ -109,59 +109,6 @@ Task<Result<Inode>> Namespace::stat(InodeId id, Caller caller) {
   co_return inode;
 }
 
-Inode new_inode(const Caller& caller, const Inode& dir, const Namespace::CreateOptions& create,
-                InodeId id, int64_t now_ns) {
-  Inode inode{.id = id,
-              .kind = create.kind,
-              .mode = create.mode & 07777,
-              .uid = caller.uid,
-              .gid = caller.gid,
-              .links = create.kind == InodeType::directory ? 2U : 1U,
-              .atime_ns = now_ns,
-              .mtime_ns = now_ns,
-              .ctime_ns = now_ns,
-              .btime_ns = now_ns,
-              .target = create.target,
-              .device = create.device};
-  if ((dir.mode & kSetGid) != 0) {
-    inode.gid = dir.gid;
-    if (inode.is(InodeType::directory)) inode.mode |= kSetGid;
-  }
-  if (inode.is(InodeType::directory)) {
-    inode.parent = dir.id;
-    inode.layout = create.layout.value_or(dir.layout);
-  }
-  // Only a member of the group may set set-group-ID.
-  const bool runs_as_group = !inode.is(InodeType::directory) && (inode.mode & kSetGid) != 0;
-  if (runs_as_group && !caller.is_root() && !caller.in_group(inode.gid)) inode.mode &= ~kSetGid;
-  return inode;
-}
-
-Layout wanted_layout(const Inode& dir, const Namespace::CreateOptions& create) {
-  Layout wanted = create.layout.value_or(dir.layout);
-  if (wanted.chunk_size == 0) wanted.chunk_size = create.chunk_size;
-  return wanted;
-}
-
-Result<void> check_create(const Caller& caller, const std::string& name,
-                          const Namespace::CreateOptions& create) {
-  FF_TRY(check_name(name));
-  if (create.target.size() > kSymlinkTargetMax)
-    return errno_error(ENAMETOOLONG, "the link's target");
-  if (create.kind == InodeType::symlink && create.target.empty()) return errno_error(ENOENT, "''");
-  const bool device = create.kind == InodeType::character || create.kind == InodeType::block;
-  if (device && !caller.is_root()) return errno_error(EPERM, printable(name));
-  return {};
-}
-
-Result<void> check_open(const Caller& caller, const Inode& inode, uint32_t rights,
-                        const std::string& what) {
-  if (inode.is(InodeType::directory) && (rights & kMayWrite) != 0) return errno_error(EISDIR, what);
-  if (inode.is(InodeType::symlink)) return errno_error(ELOOP, what);
-  if (inode.links == 0) return errno_error(ENOENT, what);
-  return check_access(caller, inode, rights, what);
-}
-
 namespace {
 
 Result<Layout> file_layout(Layout wanted, const TableVersions& tables, uint64_t seed) {

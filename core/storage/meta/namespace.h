@@ -40,7 +40,6 @@ struct RequestId {
 };
 
 struct DelegationConflict;  // records.h
-bool is_lease_lost(const Error& error);
 
 class FileChunks;
 

@@ -9,54 +9,6 @@
 
 namespace ff::meta {
 
-namespace {
-
-Result<void> change_mode(const Caller& caller, Inode& inode, uint32_t mode,
-                         const std::string& what) {
-  FF_TRY(check_owner(caller, inode, what));
-  inode.mode = mode & 07777;
-  const bool own_group = caller.is_root() || caller.in_group(inode.gid);
-  if (!own_group) inode.mode &= ~kSetGid;
-  return {};
-}
-
-// The owner may change the group only to one of its own groups.
-Result<void> change_owner(const Caller& caller, Inode& inode, const Namespace::Attributes& to,
-                          const std::string& what) {
-  const uint32_t uid = to.uid.value_or(inode.uid);
-  const uint32_t gid = to.gid.value_or(inode.gid);
-  if (!caller.is_root()) {
-    const bool owner = caller.uid == inode.uid && uid == inode.uid;
-    if (!owner || (gid != inode.gid && !caller.in_group(gid))) return errno_error(EPERM, what);
-  }
-  inode.uid = uid;
-  inode.gid = gid;
-  inode.mode = without_set_ids(inode);
-  return {};
-}
-
-Result<void> check_times(const Caller& caller, const Inode& inode, const Namespace::Attributes& to,
-                         const std::string& what) {
-  if (caller.is_root() || caller.uid == inode.uid) return {};
-  if (to.times_now) return check_access(caller, inode, kMayWrite, what);
-  return errno_error(EPERM, what);
-}
-
-}  // namespace
-
-Result<void> change_attributes(const Caller& caller, Inode& inode, Namespace::Attributes to,
-                               int64_t now_ns) {
-  const std::string what = fmt::format("inode {}", inode.id);
-  if (to.times_now) to.atime_ns = to.mtime_ns = now_ns;
-  if (to.uid || to.gid) FF_TRY(change_owner(caller, inode, to, what));
-  if (to.mode) FF_TRY(change_mode(caller, inode, *to.mode, what));
-  if (to.atime_ns || to.mtime_ns) FF_TRY(check_times(caller, inode, to, what));
-  inode.atime_ns = to.atime_ns.value_or(inode.atime_ns);
-  inode.mtime_ns = to.mtime_ns.value_or(inode.mtime_ns);
-  inode.ctime_ns = now_ns;
-  return {};
-}
-
 Task<Result<Inode>> set_attributes_step(kv::Txn& txn, const Caller& caller, InodeId id,
                                         const Namespace::Attributes& to, int64_t now_ns) {
   FF_CO_TRY(auto record, co_await read_inode(txn, id));

@@ -247,8 +247,6 @@ Task<Result<void>> Batch::apply(const wire::BatchOperation& operation) {
 
 }  // namespace
 
-bool is_lease_lost(const Error& error) { return error.sys == EKEYEXPIRED; }
-
 Task<Result<Namespace::LeaseState>> Namespace::renew_lease(LeaseRenewal renewal) {
   LeaseState state;
   if (renewal.lease == 0) co_return fail(Errc::usage, "a lease must not have the number 0");

@@ -71,17 +71,6 @@ Task<Result<void>> Namespace::truncation_done(InodeId id, uint64_t truncate_seq)
   co_return co_await engine_.run(std::move(function), deadline());
 }
 
-void take_length(Inode& inode, const Namespace::LengthReport& report, int64_t now_ns) {
-  if (inode.truncate_seq == report.truncate_seq) {
-    inode.length = std::max(inode.length, report.min_length);
-  }
-  if (report.mtime_ns != 0) {
-    inode.mtime_ns = std::max(inode.mtime_ns, report.mtime_ns);
-    inode.ctime_ns = now_ns;
-  }
-  if (report.mtime_ns != 0 || report.maybe_written) inode.data_version++;
-}
-
 Task<Result<Inode>> report_length_step(kv::Txn& txn, InodeId id, SessionId session,
                                        const Namespace::LengthReport& report, int64_t now_ns) {
   FF_CO_TRY(check_length(report.min_length, id));

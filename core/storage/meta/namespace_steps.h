@@ -2,8 +2,8 @@
 // batch of them (namespace_delegations.cc). References must stay valid until the returned task has
 // ended.
 //
-// The functions that are no tasks compute attributes only: a client that holds a delegation uses
-// them, too, so that it answers as the server will.
+// The functions that are no tasks compute attributes only (namespace_rules.cc): a client that holds
+// a delegation uses them, too, so that it answers as the server will.
 #pragma once
 
 #include <functional>
