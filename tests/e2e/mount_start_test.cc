@@ -110,7 +110,7 @@ TEST_F(MountStartTest, DetachedItTellsWhatKeepsItFromServing) {
   for (const int number : {SIGINT, SIGKILL}) {
     Child waiting({.argv = {FF_BINARY, "mount", "/", mnt_, "--meta", "127.0.0.1:1", "--wait",
                             "--detach", "--log", at("log")}});
-    EXPECT_TRUE(eventually([&] { return processes(mnt_).size() == 2; }));
+    EXPECT_TRUE(eventually([&] { return processes(mnt_).size() == 3; }));
     waiting.signal(number);
     EXPECT_EQ(waiting.finish(), number == SIGINT ? 130 : 128 + SIGKILL);
     EXPECT_TRUE(eventually([&] { return processes(mnt_).empty(); }));

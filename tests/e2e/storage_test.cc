@@ -405,7 +405,7 @@ TEST_F(StorageTest, TheChainsAreMeasuredAndLeftAsTheyWere) {
   ASSERT_EQ(ran.exit, 0) << ran.out << ran.err;
   const json data = json::parse(ran.out)["data"];
   EXPECT_EQ(data["replicas"], 3);
-  ASSERT_EQ(data["rows"].size(), 3u);
+  ASSERT_EQ(data["rows"].size(), 4u);
   for (const json& row : data["rows"]) {
     EXPECT_GT(row["chain_bytes_per_second"], 0) << row.dump();
     EXPECT_GT(row["ratio"], 0) << row.dump();

@@ -105,8 +105,11 @@ Task<Result<void>> DelegationRecalls::recall(DelegationConflict conflict) {
       co_return error;
     }
     lease.progress.reset();
-    const auto waited = co_await lease.progress.wait(loop_.now_ns() + look_ns);
-    if (!waited && waited.error().code != Errc::deadline) co_return waited;
+    const int64_t until_ns = loop_.now_ns() + look_ns;
+    const auto waited = co_await lease.progress.wait(until_ns);
+    // An earlier deadline is that of the call, which every further wait would report at once.
+    const bool looks = waited || loop_.now_ns() >= until_ns;
+    if (!looks) co_return waited;
   }
   lease.recalled.erase(conflict.dir);
   if (lease.recalled.empty()) lease.since_ns = 0;
