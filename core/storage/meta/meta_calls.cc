@@ -6,6 +6,7 @@
 #include "platform/base/audit.h"
 #include "storage/chain/capability.h"
 #include "storage/meta/meta_service_effective_caller.h"
+#include "storage/meta/namespace_steps.h"
 
 namespace ff::meta {
 
@@ -213,13 +214,7 @@ Task<Result<wire::InodeReply>> MetaService::set_attributes(rpc::ServerCall& call
                                                            wire::SetAttributesRequest request) {
   FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   FF_CO_TRY(const InodeId inode, co_await resolve(as, request.inode()));
-  Namespace::Attributes to;
-  if (request.has_mode()) to.mode = request.mode();
-  if (request.has_uid()) to.uid = request.uid();
-  if (request.has_gid()) to.gid = request.gid();
-  if (request.has_atime_ns()) to.atime_ns = request.atime_ns();
-  if (request.has_mtime_ns()) to.mtime_ns = request.mtime_ns();
-  to.times_now = request.times_now();
+  const Namespace::Attributes to = attributes_of(request);
   co_return co_await reply_for(
       as, namespace_.set_attributes(as.caller, request_of(as, request.request()), inode, to));
 }

@@ -9,6 +9,17 @@
 
 namespace ff::meta {
 
+Namespace::Attributes attributes_of(const wire::SetAttributesRequest& request) {
+  Namespace::Attributes to;
+  if (request.has_mode()) to.mode = request.mode();
+  if (request.has_uid()) to.uid = request.uid();
+  if (request.has_gid()) to.gid = request.gid();
+  if (request.has_atime_ns()) to.atime_ns = request.atime_ns();
+  if (request.has_mtime_ns()) to.mtime_ns = request.mtime_ns();
+  to.times_now = request.times_now();
+  return to;
+}
+
 Task<Result<Inode>> set_attributes_step(kv::Txn& txn, const Caller& caller, InodeId id,
                                         const Namespace::Attributes& to, int64_t now_ns) {
   FF_CO_TRY(auto record, co_await read_inode(txn, id));

@@ -161,13 +161,7 @@ Task<Result<void>> Batch::rename(const wire::RenameRequest& request, int64_t now
 
 Task<Result<void>> Batch::set_attributes(const wire::SetAttributesRequest& request,
                                          int64_t now_ns) {
-  Namespace::Attributes to;
-  if (request.has_mode()) to.mode = request.mode();
-  if (request.has_uid()) to.uid = request.uid();
-  if (request.has_gid()) to.gid = request.gid();
-  if (request.has_atime_ns()) to.atime_ns = request.atime_ns();
-  if (request.has_mtime_ns()) to.mtime_ns = request.mtime_ns();
-  to.times_now = request.times_now();
+  const Namespace::Attributes to = attributes_of(request);
   const Caller caller = batch_caller(request.who(), number_);
   FF_CO_TRY(co_await set_attributes_step(txn_, caller, request.inode().inode(), to, now_ns));
   co_return Result<void>();

@@ -49,6 +49,7 @@ Task<Result<Inode>> rmdir_step(kv::Txn& txn, const Caller& caller, InodeId dir,
 // Refused: it moves a directory to another one.
 Task<Result<Inode>> rename_step(kv::Txn& txn, const Caller& caller, const Namespace::Rename& rename,
                                 int64_t now_ns);
+Namespace::Attributes attributes_of(const wire::SetAttributesRequest& request);
 Task<Result<Inode>> set_attributes_step(kv::Txn& txn, const Caller& caller, InodeId id,
                                         const Namespace::Attributes& to, int64_t now_ns);
 // An inode with number 0: the file is gone, and the session with it.
