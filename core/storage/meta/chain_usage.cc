@@ -22,17 +22,31 @@ double preference(double least_cost, double cost) {
   return share;
 }
 
-FillClass fill_class(uint32_t used) {
-  if (used >= cluster::kFullPercent) return FillClass::full;
-  return used >= cluster::kNearfullPercent ? FillClass::nearly_full : FillClass::free;
+SpaceClass space_class(uint32_t used) {
+  if (used >= cluster::kFullPercent) return SpaceClass::full;
+  return used >= cluster::kNearfullPercent ? SpaceClass::nearly_full : SpaceClass::free;
+}
+
+SpaceClass space_class(const ChainUsage::Chain& chain, const std::vector<uint32_t>& used) {
+  SpaceClass worst = SpaceClass::free;
+  for (const ChainUsage::DiskIndex disk : chain.disks) {
+    worst = std::min(worst, space_class(used[disk]));
+  }
+  return worst;
 }
 
 struct Candidate {
   uint64_t seed = 0;
-  FillClass fill = FillClass::free;
+  SpaceClass space = SpaceClass::free;
   // Sum over the disks: square of the number of chains on the disk, divided by its free space.
   double cost = 1e-9;  // never 0
 };
+
+bool has_serving_target(const cluster::Chain& chain) {
+  return std::ranges::any_of(chain.targets, [](const cluster::Target& target) {
+    return target.state == cluster::TargetState::serving;
+  });
+}
 
 class StripeSampler {
  public:
@@ -46,10 +60,12 @@ class StripeSampler {
     Candidate candidate{.seed = layout.seed};
     for (size_t i = 0; i < swaps.size(); i++) {
       std::swap(order_[i], order_[swaps[i]]);
-      for (const ChainUsage::DiskIndex disk : chains_[order_[i]]) add_load(disk, candidate);
+      const ChainUsage::Chain& chain = chains_[order_[i]];
+      candidate.space = std::min(candidate.space, chain.space);
+      for (const ChainUsage::DiskIndex disk : chain.disks) add_load(disk, candidate);
     }
     for (size_t i = swaps.size(); i-- > 0;) {
-      for (const ChainUsage::DiskIndex disk : chains_[order_[i]]) load_[disk] = 0;
+      for (const ChainUsage::DiskIndex disk : chains_[order_[i]].disks) load_[disk] = 0;
       std::swap(order_[i], order_[swaps[i]]);
     }
     return candidate;
@@ -60,24 +76,23 @@ class StripeSampler {
     const uint32_t used = std::min(usage_.used[disk], cluster::kFullPercent - 1);
     const uint32_t before = load_[disk]++;
     candidate.cost += static_cast<double>(2 * before + 1) / (cluster::kFullPercent - used);
-    candidate.fill = std::min(candidate.fill, fill_class(usage_.used[disk]));
   }
 
   const ChainUsage& usage_;
-  const std::vector<std::vector<ChainUsage::DiskIndex>>& chains_;
+  const std::vector<ChainUsage::Chain>& chains_;
   std::vector<uint32_t> order_;  // of the chains
   std::vector<uint32_t> load_;   // chains of the stripe on each disk
 };
 
-// Chooses among the candidates whose fullest disk is of class `fill`.
-uint64_t choose_seed(const std::vector<Candidate>& candidates, FillClass fill, Rng& rng) {
+// Chooses among the candidates of class `space`.
+uint64_t choose_seed(const std::vector<Candidate>& candidates, SpaceClass space, Rng& rng) {
   double least = std::numeric_limits<double>::max();
   for (const Candidate& candidate : candidates) {
-    if (candidate.fill == fill) least = std::min(least, candidate.cost);
+    if (candidate.space == space) least = std::min(least, candidate.cost);
   }
   std::vector<double> weights;
   for (const Candidate& candidate : candidates) {
-    weights.push_back(candidate.fill == fill ? preference(least, candidate.cost) : 0);
+    weights.push_back(candidate.space == space ? preference(least, candidate.cost) : 0);
   }
   double drawn = rng.uniform01() * std::accumulate(weights.begin(), weights.end(), 0.0);
   uint64_t seed = candidates.front().seed;
@@ -110,15 +125,12 @@ ChainUsage chain_usage_of(const cluster::Routing& routing,
     ChainUsage::Table& newest = usage.tables[key.first];  // the last version of its id
     newest = {};
     for (const cluster::ChainId id : table.chains) {
-      auto& disks = newest.chains.emplace_back();
+      ChainUsage::Chain& placed = newest.chains.emplace_back();
       const cluster::Chain* const chain = routing.chain(id);
       if (chain == nullptr) continue;
-      FillClass fill = FillClass::free;
-      for (const cluster::Target& target : chain->targets) {
-        disks.push_back(index_of(target));
-        fill = std::min(fill, fill_class(usage.used[disks.back()]));
-      }
-      newest.best = std::max(newest.best, fill);
+      for (const cluster::Target& target : chain->targets) placed.disks.push_back(index_of(target));
+      if (has_serving_target(*chain)) placed.space = space_class(placed, usage.used);
+      newest.best = std::max(newest.best, placed.space);
     }
   }
   return usage;
@@ -126,24 +138,24 @@ ChainUsage chain_usage_of(const cluster::Routing& routing,
 
 bool any_nearly_full(const ChainUsage& usage) {
   return std::ranges::any_of(usage.used,
-                             [](uint32_t used) { return fill_class(used) != FillClass::free; });
+                             [](uint32_t used) { return space_class(used) != SpaceClass::free; });
 }
 
 Layout with_free_chains(Layout layout, const ChainUsage& usage) {
   const auto table = usage.tables.find(layout.table);
   if (table == usage.tables.end() || table->second.chains.empty()) return layout;
   StripeSampler sampler(usage, table->second);
-  const FillClass wanted = table->second.best;
+  const SpaceClass wanted = table->second.best;
   SeededRng rng(layout.seed);
   for (;;) {
     std::vector<Candidate> candidates;
-    FillClass best = FillClass::full;
+    SpaceClass best = SpaceClass::unavailable;
     const auto searching = [&](int draws) {
       return draws < kDraws || (layout.stripe <= 1 && best < wanted && draws < kDrawsOfOne);
     };
     for (int draws = 0; searching(draws); draws++) {
       candidates.push_back(sampler.evaluate(layout));
-      best = std::max(best, candidates.back().fill);
+      best = std::max(best, candidates.back().space);
       layout.seed = rng.next();
     }
     if (best >= wanted || layout.stripe <= 1) {

@@ -23,10 +23,12 @@ class PlacedFilesTest : public testing::Test {
  protected:
   ChainId add_chain(cluster::NodeId one, cluster::NodeId other) {
     const ChainId id = routing_.chains.size() + 1;
-    routing_.chains[id] = {.id = id,
-                           .targets = {{.node = one, .disk = 1}, {.node = other, .disk = 1}}};
+    routing_.chains[id] = {.id = id, .targets = {serving_on(one), serving_on(other)}};
     routing_.tables[{kTable, 1}].chains.push_back(id);
     return id;
+  }
+  static cluster::Target serving_on(cluster::NodeId node) {
+    return {.node = node, .disk = 1, .state = cluster::TargetState::serving};
   }
   // 40 chains, each on two disks of its own.
   void add_separate_chains() {
@@ -167,6 +169,22 @@ TEST_F(PlacedFilesTest, FullChainsAreLeftOut) {
   EXPECT_EQ(count.size(), 36u);
 }
 
+// Of a chain whose servers are all gone, at least one target is lastsrv; a chain with one serving
+// target takes writes.
+TEST_F(PlacedFilesTest, ChainsWithoutAServingTargetAreLeftOutBeforeFullOnes) {
+  add_separate_chains();
+  for (ChainId chain = 1; chain <= 40; chain++) {
+    std::vector<cluster::Target>& targets = routing_.chains[chain].targets;
+    targets[1].state = cluster::TargetState::offline;
+    if (chain > 2) targets[0].state = cluster::TargetState::lastsrv;
+  }
+  set_used(1, 100);
+  set_used(2, 100);
+  for (const auto& [chain, files] : count_files(4)) EXPECT_LE(chain, 2u) << files;
+  for (auto& [id, chain] : routing_.chains) chain.targets[0].state = cluster::TargetState::lastsrv;
+  EXPECT_EQ(place(4).size(), 4u);
+}
+
 // Two new nodes in a cluster that is nearly full: new files go there, with fewer chains if need be.
 TEST_F(PlacedFilesTest, AFileHasFewerChainsWhereOnlyFewHaveSpace) {
   for (const uint32_t used : {100u, 93u}) {
@@ -200,11 +218,12 @@ TEST_F(PlacedFilesTest, EmptyDisksAreChosenFirstAndNearlyFullOnesLast) {
 TEST_F(PlacedFilesTest, TheFullestDiskOfAChainCounts) {
   routing_.tables[{kTable, 1}].chains = {7};
   routing_.tables[{kTable, 2}].chains = {7, 8};
-  routing_.chains[7].targets = {{.id = 1, .node = 1, .disk = 1}, {.id = 2, .node = 2, .disk = 3}};
+  routing_.chains[7].targets = {serving_on(1), serving_on(2)};
+  routing_.chains[7].targets[1].disk = 3;
   const ChainUsage usage = chain_usage_of(routing_, {{{1, 1}, 20}, {{2, 3}, 95}, {{2, 4}, 99}});
   EXPECT_EQ(usage.used, (std::vector<uint32_t>{20, 95}));
   EXPECT_EQ(usage.tables.at(kTable).chains.size(), 2u);
-  EXPECT_EQ(usage.tables.at(kTable).best, FillClass::nearly_full);
+  EXPECT_EQ(usage.tables.at(kTable).best, SpaceClass::nearly_full);
   EXPECT_EQ(cluster::used_percent(95, 100), 95u);
   EXPECT_EQ(cluster::used_percent(uint64_t{1} << 60, uint64_t{1} << 60), 100u);
   EXPECT_EQ(cluster::used_percent(5, 0), 0u);
