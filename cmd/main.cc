@@ -16,6 +16,7 @@
   COMMAND("generate", generate, "Write manual pages, completions and units for systemd") \
   COMMAND("help", help, "Explain a command, list settings, install links")               \
   COMMAND("mount", mount, "Mount a cluster's file system on a directory")                \
+  COMMAND("record", record, "Pack samples of training data into FFRecord files")         \
   COMMAND("schedule", schedule, "Run tasks on the nodes of a cluster")                   \
   COMMAND("serve-meta", serve_meta, "Run the cluster manager and the metadata service")  \
   COMMAND("serve-storage", serve_storage, "Run a storage node")                          \

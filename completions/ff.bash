@@ -5,7 +5,7 @@
 _ff_subs() {
   reply=
   case "$1" in
-    '') reply='admin allreduce bench checkpoint down fs generate help mount schedule serve-meta serve-storage sim up validate' ;;
+    '') reply='admin allreduce bench checkpoint down fs generate help mount record schedule serve-meta serve-storage sim up validate' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain accept-loss drop-target replace-target replace-disk fsck backup restore adopt key user' ;;
     'admin key') reply='create list revoke rotate' ;;
     'admin user') reply='add token list remove' ;;
@@ -14,6 +14,7 @@ _ff_subs() {
     'checkpoint') reply='save load list show diff latest verify repair forget prune export salvage watch' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
     'generate') reply='docs systemd cron' ;;
+    'record') reply='pack split show ls cat verify' ;;
     'schedule') reply='serve agent submit run list show explain logs stop suspend resume nodes drain undrain quota history simulate' ;;
     'schedule quota') reply='list set drop' ;;
     'validate') reply='run adopt list report xid' ;;
@@ -100,6 +101,13 @@ _ff_options() {
     'generate cron') reply='--json --no-header --quiet -q --verbose -v --help -h' ;;
     'help') reply='--install --versions --json --no-header --quiet -q --verbose -v --help -h' ;;
     'mount') reply='--meta --memory --read-only --no-read-only --allow-other --no-allow-other --delegations --no-delegations --wait --no-wait --io-uring --no-io-uring --detach --log --replace --dry-run --options -o --http --log-json --no-log-json --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'record') reply='--threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'record pack') reply='--part-size --force -f --resume --timeout --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'record split') reply='--into --force -f --timeout --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'record show') reply='--threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'record ls') reply='--threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'record cat') reply='--threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'record verify') reply='--timeout --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule') reply='--json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule serve') reply='--lease --keep-tasks --meta --revoked-tokens --max-tasks --max-user-tasks --kv --dir --accept-data-loss --validate-every --max-drained --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule agent') reply='--scheduler --name --partition --zone --leaf --label --address --dir --task-dir --keep-logs --keep-log-size --end-tasks --no-end-tasks --validate-level --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -639,6 +647,46 @@ _ff_value() {
     'mount --net') reply='auto|tcp|verbs' ;;
     'mount --key') reply='file' ;;
     'mount --token') reply='file' ;;
+    'record --threads') reply='any' ;;
+    'record --meta') reply='any' ;;
+    'record --net') reply='auto|tcp|verbs' ;;
+    'record --key') reply='file' ;;
+    'record --token') reply='file' ;;
+    'record pack --part-size') reply='any' ;;
+    'record pack --timeout') reply='any' ;;
+    'record pack --threads') reply='any' ;;
+    'record pack --meta') reply='any' ;;
+    'record pack --net') reply='auto|tcp|verbs' ;;
+    'record pack --key') reply='file' ;;
+    'record pack --token') reply='file' ;;
+    'record split --into') reply='any' ;;
+    'record split --timeout') reply='any' ;;
+    'record split --threads') reply='any' ;;
+    'record split --meta') reply='any' ;;
+    'record split --net') reply='auto|tcp|verbs' ;;
+    'record split --key') reply='file' ;;
+    'record split --token') reply='file' ;;
+    'record show --threads') reply='any' ;;
+    'record show --meta') reply='any' ;;
+    'record show --net') reply='auto|tcp|verbs' ;;
+    'record show --key') reply='file' ;;
+    'record show --token') reply='file' ;;
+    'record ls --threads') reply='any' ;;
+    'record ls --meta') reply='any' ;;
+    'record ls --net') reply='auto|tcp|verbs' ;;
+    'record ls --key') reply='file' ;;
+    'record ls --token') reply='file' ;;
+    'record cat --threads') reply='any' ;;
+    'record cat --meta') reply='any' ;;
+    'record cat --net') reply='auto|tcp|verbs' ;;
+    'record cat --key') reply='file' ;;
+    'record cat --token') reply='file' ;;
+    'record verify --timeout') reply='any' ;;
+    'record verify --threads') reply='any' ;;
+    'record verify --meta') reply='any' ;;
+    'record verify --net') reply='auto|tcp|verbs' ;;
+    'record verify --key') reply='file' ;;
+    'record verify --token') reply='file' ;;
     'schedule serve --lease') reply='any' ;;
     'schedule serve --keep-tasks') reply='any' ;;
     'schedule serve --meta') reply='any' ;;
@@ -953,6 +1001,13 @@ _ff_argument() {
     'help '*) reply='command' ;;
     'mount '0) reply='any' ;;
     'mount '1) reply='dir' ;;
+    'record pack '*) reply='file' ;;
+    'record split '*) reply='file' ;;
+    'record show '*) reply='file' ;;
+    'record ls '*) reply='file' ;;
+    'record cat '0) reply='file' ;;
+    'record cat '*) reply='any' ;;
+    'record verify '*) reply='file' ;;
     'schedule submit '*) reply='any' ;;
     'schedule run '*) reply='any' ;;
     'schedule show '0) reply='any' ;;
@@ -1022,4 +1077,4 @@ _ff() {
   fi
 }
 
-complete -F _ff ff ff-admin ff-allreduce ff-bench ff-checkpoint ff-down ff-fs ff-generate ff-help ff-mount ff-schedule ff-serve-meta ff-serve-storage ff-sim ff-up ff-validate
+complete -F _ff ff ff-admin ff-allreduce ff-bench ff-checkpoint ff-down ff-fs ff-generate ff-help ff-mount ff-record ff-schedule ff-serve-meta ff-serve-storage ff-sim ff-up ff-validate

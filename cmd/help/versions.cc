@@ -8,6 +8,7 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <infiniband/verbs.h>
+#include <libdeflate.h>
 #include <liburing.h>
 #include <numa.h>
 #include <openssl/crypto.h>
@@ -169,6 +170,12 @@ LibraryVersion zstd() {
   return {"zstd", ZSTD_versionString(), std::string(right ? "round trip" : kBroken)};
 }
 
+LibraryVersion deflate() {
+  const bool right =
+      libdeflate_crc32(0, "123456789", 9) == 0xcbf43926;  // its published check value
+  return {"deflate", LIBDEFLATE_VERSION_STRING, std::string(right ? "CRC-32 answers" : kBroken)};
+}
+
 }  // namespace
 
 std::vector<LibraryVersion> library_versions() {
@@ -190,7 +197,7 @@ std::vector<LibraryVersion> library_versions() {
   if (std::string version = jemalloc_version(); !version.empty()) {
     all.push_back({"jemalloc", std::move(version), "malloc"});
   }
-  for (auto* ask : {curl, fuse, numa, openssl, protobuf, sqlite, xxhash, zstd}) {
+  for (auto* ask : {curl, deflate, fuse, numa, openssl, protobuf, sqlite, xxhash, zstd}) {
     all.push_back(ask());
   }
   std::ranges::sort(all, {}, &LibraryVersion::name);

@@ -1,5 +1,5 @@
 # libff.so, of the same objects as ff. It takes what it needs of them, and so needs no other library
-# itself. Debian's archives of these four may stand anywhere, too; not those of libibverbs, and of
+# itself. Debian's archives of these five may stand anywhere, too; not those of libibverbs, and of
 # protobuf, whose thread-local data belongs to a program: bootstrap builds that one.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cc)
 add_library(ff_library OBJECT ${sources})
@@ -15,7 +15,7 @@ list(REMOVE_DUPLICATES parts)
 list(TRANSFORM parts REPLACE "(.+)" "$<TARGET_FILE:\\1>")
 target_link_libraries(ff_bindings PRIVATE "$<LINK_GROUP:RESCAN,${parts}>" Threads::Threads
                       ${FF_PROTOBUF_DIR}/lib/libprotobuf-lite.a
-                      -l:libssl.a -l:libcrypto.a -l:libzstd.a -l:liburing.a)
+                      -l:libssl.a -l:libcrypto.a -l:libzstd.a -l:liburing.a -l:libdeflate.a)
 target_link_options(ff_bindings PRIVATE -static-libstdc++ -static-libgcc
                     -Wl,--exclude-libs,ALL -Wl,-z,now
                     -Wl,--version-script=${CMAKE_SOURCE_DIR}/core/training/bindings/exports.txt

@@ -17,14 +17,27 @@ namespace {
 
 class ClusterAccessStore final : public RemoteStore {
  public:
-  ClusterAccessStore(std::unique_ptr<cmd::ClusterAccess> access, const std::string& path)
-      : access_(std::move(access)), path_(access_->path(path)) {}
+  ClusterAccessStore(std::unique_ptr<cmd::ClusterAccess> access, client::Url url)
+      : access_(std::move(access)), url_(std::move(url)) {}
   io::Disk& disk() override { return access_->disk(); }
-  std::string path() const override { return path_; }
+  std::string path() const override { return access_->path(url_.path); }
+  Result<std::string> path_of(const std::string& text) const override {
+    FF_TRY(const auto url, client::parse_url(text));
+    if (cluster_of(url) == cluster_of(url_)) return access_->path(url.path);
+    return fail(Errc::usage, "{}: names other servers than ff://{}{}", text, cluster_of(url_),
+                url_.path);
+  }
 
  private:
+  static std::string cluster_of(const client::Url& url) {
+    std::string text;
+    for (const net::Address& server : url.servers)
+      text += (text.empty() ? "" : ",") + server.text();
+    return text;
+  }
+
   std::unique_ptr<cmd::ClusterAccess> access_;
-  std::string path_;
+  client::Url url_;
 };
 
 }  // namespace
@@ -43,7 +56,7 @@ Result<std::unique_ptr<RemoteStore>> open_remote_store(const StopToken& stop, io
   FF_TRY(cmd::assign_settings(settings));
   FF_TRY(auto access, cmd::ClusterAccess::open(stop, local, options));
   std::unique_ptr<RemoteStore> store =
-      std::make_unique<ClusterAccessStore>(std::move(access), options.url.path);
+      std::make_unique<ClusterAccessStore>(std::move(access), options.url);
   return store;
 }
 

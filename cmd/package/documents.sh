@@ -10,8 +10,9 @@ ff=$1 prefix=$2 version=$3 maintainer=$4
 
 # Debian's packages whose code is linked into ff or its libraries, or compiled from their headers.
 linked=(libc6-dev libgcc-12-dev libssl-dev libsqlite3-dev libprotobuf-dev liburing-dev libzstd-dev
-  libxxhash-dev libfuse3-dev libnuma-dev libibverbs-dev libnl-3-dev zlib1g-dev libjemalloc-dev
-  libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev rapidjson-dev)
+  libdeflate-dev libxxhash-dev libfuse3-dev libnuma-dev libibverbs-dev libnl-3-dev zlib1g-dev
+  libjemalloc-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
+  rapidjson-dev)
 
 # stop MESSAGE NEXT-STEP
 stop() {

@@ -36,7 +36,8 @@ licence_of() {
     libfuse3-dev | libnuma-dev | libnl-3-dev | libnl-route-3-dev) echo LGPL-2.1-only ;;
     libibverbs-dev) echo 'Linux-OpenIB OR GPL-2.0-only' ;;
     zlib1g-dev) echo Zlib ;;
-    libfmt-dev | libspdlog-dev | nlohmann-json3-dev | libtomlplusplus-dev) echo MIT ;;
+    libfmt-dev | libspdlog-dev | nlohmann-json3-dev | libtomlplusplus-dev | libdeflate-dev)
+      echo MIT ;;
     rapidjson-dev) echo 'MIT AND BSD-3-Clause' ;;
     libboost-dev) echo BSL-1.0 ;;
     *) stop "the licence of $1, which is linked into ff, is not known" \

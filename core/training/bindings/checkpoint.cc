@@ -31,6 +31,12 @@ Result<OpenStore> OpenStore::open(const StopToken& stop, io::Disk& local, std::s
   return opened;
 }
 
+Result<std::string> OpenStore::path_of(const std::string& given) const {
+  if (!given.starts_with("ff://")) return given;
+  if (cluster_ == nullptr) return fail(Errc::usage, "{}: no cluster was opened", given);
+  return cluster_->path_of(given);
+}
+
 unsigned OpenStore::worker_count(unsigned wanted) const {
   constexpr unsigned kMost = 8;  // more do not make the disk faster
   // Workers wait for the network, not for a processor.

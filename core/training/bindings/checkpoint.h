@@ -1,4 +1,5 @@
-// Common parts of saves and loads in libff.so: process check, the store, number of workers.
+// Common parts of saves, loads and records in libff.so: process check, the store, number of
+// workers.
 #pragma once
 
 #include <sys/types.h>
@@ -27,6 +28,8 @@ class RemoteStore {
   virtual ~RemoteStore() = default;
   virtual io::Disk& disk() = 0;
   virtual std::string path() const = 0;  // of the store, for disk()
+  // The path of another URL in the same cluster. Errc::usage: in another one.
+  virtual Result<std::string> path_of(const std::string& url) const = 0;
 };
 
 // cmd/library/remote_store.cc defines it, because training/ does not include storage/. Uses the
@@ -43,6 +46,8 @@ class OpenStore {
 
   io::Disk& disk() { return cluster_ != nullptr ? cluster_->disk() : *local_; }
   const std::string& path() const { return path_; }
+  // The path for disk() of another path or URL. Errc::usage: a URL in another cluster.
+  Result<std::string> path_of(const std::string& given) const;
   // `wanted`, or for 0 the default of `ff checkpoint`.
   unsigned worker_count(unsigned wanted) const;
 

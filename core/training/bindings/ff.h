@@ -1,11 +1,12 @@
-// libff.so: collective operations, checkpoints, and reports of a task to the agent of its node, for
-// C programs and, through the package ff/, for Python. They work as `ff allreduce`
-// (collective/communicator.h), `ff checkpoint` (checkpoint/save/save.h,
-// checkpoint/load/tensor_memory.h) and the files of $FF_TASK_DIR (task/task_dir.h).
+// libff.so: collective operations, checkpoints, records of training data, and reports of a task to
+// the agent of its node, for C programs and, through the package ff/, for Python. They work as
+// `ff allreduce` (collective/communicator.h), `ff checkpoint` (checkpoint/save/save.h,
+// checkpoint/load/tensor_memory.h), `ff record` (record/reader.h, record/writer.h) and the files of
+// $FF_TASK_DIR (task/task_dir.h).
 //
-// Only one thread at a time may use a communicator, a saver or a loading. Functions with result int
-// return FF_OK or an error, whose message ff_error() returns. None of the three objects survives a
-// fork: in the child every call on them is an error.
+// Only one thread at a time may use an object, except a reader of records. Functions with result
+// int return FF_OK or an error, whose message ff_error() returns. No object survives a fork: in the
+// child every call on it is an error.
 #pragma once
 
 #include <stddef.h>
@@ -224,6 +225,39 @@ int ff_load_read(ff_loading* loading, void* const* places);
 
 // The highest step of a run; FF_STEP_NONE if the run or the store does not exist.
 int ff_latest_step(const char* store, const char* run, uint64_t* step);
+
+// Records: samples of training data in FFRecord files, *.ffr (record/format.h). Paths are local, or
+// ff://HOST:PORT[,HOST:PORT]/PATH in a cluster (ff:///PATH in that of FF_META), all in the same
+// one.
+typedef struct ff_record_reader ff_record_reader;
+typedef struct ff_record_writer ff_record_writer;
+
+// Opens files as one list of samples, numbered from 0; a directory means its files *.ffr, sorted by
+// name. `check` 1: ff_record_read() compares samples with their CRC-32.
+int ff_record_open(ff_record_reader** reader, const char* const* paths, size_t count, int check);
+// Null is allowed; a forked child of the opener frees nothing.
+void ff_record_close(ff_record_reader* reader);
+uint64_t ff_record_samples(const ff_record_reader* reader);  // 0 for a null reader
+// Fills sizes[i] with the bytes of samples[i].
+int ff_record_sizes(const ff_record_reader* reader, const uint64_t* samples, size_t count,
+                    uint64_t* sizes);
+// Reads samples[i] into places[i], which has room for its bytes, with all reads in flight at once.
+// Several threads may call it at the same time. FF_CORRUPT names a damaged sample.
+int ff_record_read(ff_record_reader* reader, const uint64_t* samples, size_t count,
+                   void* const* places);
+// Begins the file `path`, whose name ends with .ffr, for `samples` samples. It gets its name in
+// ff_record_finish(). FF_REFUSED: it exists, and `replace` is 0.
+int ff_record_create(ff_record_writer** writer, const char* path, uint64_t samples, int replace);
+// Writes the next sample.
+int ff_record_write(ff_record_writer* writer, const void* data, size_t bytes);
+// Makes the file complete and durable. FF_USAGE: samples are missing.
+int ff_record_finish(ff_record_writer* writer);
+// Removes what is written if ff_record_finish() did not succeed. Null is allowed.
+void ff_record_free(ff_record_writer* writer);
+// Fills samples[i] with the sample at position `first` + i of a random order of `total` samples
+// (record/shuffle.h), which depends on nothing but total, seed and epoch.
+int ff_record_shuffle(uint64_t total, uint64_t seed, uint64_t epoch, uint64_t first, size_t count,
+                      uint64_t* samples);
 
 // Tasks. The process and the agent of its node communicate by small files in $FF_TASK_DIR. If that
 // is not set, the process belongs to no task: ff_task_should_stop() returns 0, and the other

@@ -72,6 +72,22 @@ def users(ff, folder):
         says(5, "", ff.save_async({"a": 1}, "r", 9, store="ff:///ckpt").wait)
 
 
+def records(ff, cluster, folder):
+    """FFRecord files in the cluster, beside local ones."""
+    with ff.record.FileWriter("ff:///a.ffr", 2) as writer:
+        writer.write_one(b"one")
+        writer.write_one(bytes(3 * MIB))
+    says(5, "exists already", ff.record.FileWriter, "ff:///a.ffr", 1)
+    with ff.record.FileWriter(f"{folder}/b.ffr", 1) as writer:
+        writer.write_one(b"local")
+    with ff.record.FileReader([f"{folder}/b.ffr", "ff:///a.ffr", "ff:///a.ffr"]) as reader:
+        assert reader.n == 5
+        assert reader.read([4, 0, 1, 3]) == [bytes(3 * MIB), b"local", b"one", b"one"]
+    says(2, "names other servers than ff:///a.ffr", ff.record.FileReader,
+         ["ff:///a.ffr", f"ff://{cluster['meta']}/a.ffr"])
+    binary("record", "verify", "ff:///a.ffr")
+
+
 def survives(ff, cluster):
     """A storage node dies in the middle of a save, which ends well; no thread takes signals."""
     state = {f"t{i}": memoryview(os.urandom(8 * MIB)) for i in range(12)}
@@ -116,6 +132,7 @@ def main():
             comes_back(ff, cluster)
             settings(ff, cluster, folder)
             users(ff, folder)
+            records(ff, cluster, folder)
             survives(ff, cluster)
     finally:
         binary("down", "--dir", home, "--purge")

@@ -1,6 +1,7 @@
 # ff for Python: the public names of the package, all of which work through libff.so. The modules
-# are: collective and ddp (sums over processes), checkpoint (save and load), task (the agent).
-"""Sums arrays of many processes in host memory; saves and loads training state.
+# are: collective and ddp (sums over processes), checkpoint (save and load), record (training data),
+# task (the agent).
+"""Sums arrays of many processes in host memory; saves and loads training state; reads samples.
 
     import ff
     with ff.Comm() as comm:              # torchrun's environment; or Comm(rank, ranks, job)
@@ -26,6 +27,8 @@ backward() goes on (register_comm_hook):
 
 A checkpoint is one of `ff checkpoint`, which lists, verifies, prunes and restores it.
 
+Samples of training data in FFRecord files, as `ff record` packs them: see ff.record.
+
 In a task, whose agent may ask it to make room (anywhere else nobody asks):
 
     ff.heartbeat(step)
@@ -35,6 +38,7 @@ In a task, whose agent may ask it to make room (anywhere else nobody asks):
 libff.so is the file that FF_LIBRARY names; else the one beside this package; else, in the source
 tree, that of build/; else the system's.
 """
+from ff import record
 from ff._library import Error, lib as _lib
 from ff._types import register_type
 from ff.checkpoint import (LoadedArray, Periodic, Save, Saved, Saver, latest, load, save_async,
@@ -46,5 +50,5 @@ from ff.task import StopRequest, heartbeat, life_state, saved, set_life_state, s
 __version__ = _lib.ff_version().decode()
 __all__ = ("Comm", "Error", "LoadedArray", "OPS", "Periodic", "Save", "Saved", "Saver",
            "StopRequest", "TYPES", "Work", "allreduce_hook", "heartbeat", "latest", "life_state",
-           "load", "register_comm_hook", "register_type", "save_async", "saved", "set_life_state",
-           "should_stop", "wait")
+           "load", "record", "register_comm_hook", "register_type", "save_async", "saved",
+           "set_life_state", "should_stop", "wait")

@@ -1,0 +1,227 @@
+// parts.cc: the two sources of samples, the plan of the parts, and the threads that write them.
+#include "training/record/parts.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "platform/io/files.h"
+
+namespace ff::record {
+
+namespace {
+
+constexpr uint64_t kCopyBytes = 4 * kMiB;
+
+std::string part_path(const std::string& dir, size_t number) {
+  return fmt::format("{}/PART_{:05d}{}", dir, number, kSuffix);
+}
+
+std::string without_slashes(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+// Whether `part` exists with the samples of `source`.
+bool is_complete(io::Disk& disk, const Source& source, const Part& part) {
+  const auto file = disk.open(part.path, {});
+  if (!file) return false;
+  const auto info = (*file)->info();
+  const auto index = read_index(**file);
+  if (!info || !index || index->samples() != part.samples) return false;
+  for (uint64_t i = 0; i < part.samples; i++) {
+    if (index->bytes_of(i) != source.bytes_of(part.first + i)) return false;
+    if (info->mtime_ns < source.changed_ns(part.first + i)) return false;
+  }
+  return true;
+}
+
+Result<void> prepare_dir(io::Disk& disk, const Plan& plan) {
+  if (plan.dir.empty()) return {};
+  FF_TRY(io::make_dirs(disk, plan.dir));
+  FF_TRY(const auto entries, disk.list(plan.dir));
+  for (const io::DirEntry& entry : entries) {
+    const auto is_it = [&](const Part& part) { return part.path == plan.dir + "/" + entry.name; };
+    if (!entry.name.ends_with(kSuffix) || std::ranges::any_of(plan.parts, is_it)) continue;
+    return Error{Errc::refused,
+                 fmt::format("{}/{}: is none of the {} files that would be written, and readers of "
+                             "the directory would read it, too",
+                             plan.dir, entry.name, plan.parts.size()),
+                 "Name an empty directory, or remove the file."};
+  }
+  return {};
+}
+
+// The state that the threads of write_parts() share.
+class PartWriters {
+ public:
+  PartWriters(Work& work, io::Disk& disk, Source& source, const std::vector<Part>& parts,
+              const WriteOptions& options)
+      : work_(work), disk_(disk), source_(source), parts_(parts), options_(options) {}
+
+  Result<Written> run() {
+    const size_t count = std::clamp<size_t>(work_.threads, 1, parts_.size());
+    std::vector<std::thread> threads;
+    std::vector<SeededRng> rngs;
+    for (size_t i = 0; i < count; i++) rngs.emplace_back(work_.rng.next());
+    for (size_t i = 1; i < count; i++) threads.emplace_back([this, &rngs, i] { work(rngs[i]); });
+    work(rngs[0]);
+    for (std::thread& thread : threads) thread.join();
+    if (error_) return *std::move(error_);
+    return Written{.kept = kept_};
+  }
+
+ private:
+  void work(Rng& rng) {
+    while (!failed_) {
+      const size_t mine = next_++;
+      if (mine >= parts_.size()) return;
+      const auto written = write(rng, parts_[mine]);
+      if (written) continue;
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = written.error();
+      failed_ = true;
+    }
+  }
+
+  Result<void> write(Rng& rng, const Part& part) {
+    if (options_.resume && is_complete(disk_, source_, part)) {
+      work_.progress.done += part.bytes;
+      kept_++;
+      return {};
+    }
+    FF_TRY(auto writer, Writer::create(disk_, rng, part.path, part.samples,
+                                       options_.replace || options_.resume));
+    for (uint64_t i = part.first; i < part.first + part.samples; i++) {
+      FF_TRY(work_.stop.check());
+      if (failed_) return {};  // without finish(), nothing remains of it
+      FF_TRY(source_.copy(i, *writer));
+      work_.progress.done += source_.bytes_of(i);
+    }
+    return writer->finish();
+  }
+
+  Work& work_;
+  io::Disk& disk_;
+  Source& source_;
+  const std::vector<Part>& parts_;
+  const WriteOptions options_;
+  std::atomic<size_t> next_ = 0;
+  std::atomic<uint64_t> kept_ = 0;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
+  std::optional<Error> error_;  // the first one
+};
+
+}  // namespace
+
+Result<FileSource> FileSource::list(io::Disk& disk, const std::vector<std::string>& paths) {
+  FileSource source(disk);
+  for (const std::string& path : paths) {
+    FF_TRY(source.add(path));
+  }
+  if (source.files_.empty()) {
+    return fail(Errc::not_found, "{}: no file is there", fmt::join(paths, ", "));
+  }
+  return source;
+}
+
+Result<void> FileSource::add(const std::string& path) {
+  FF_TRY(auto info, disk_->info(path));
+  if (info.kind == io::FileKind::symlink) {  // only of a path that the caller names
+    FF_TRY(const auto file, disk_->open(path, {}));
+    FF_TRY(info, file->info());
+  }
+  if (info.kind == io::FileKind::regular) {
+    files_.push_back({.path = path, .bytes = info.size, .mtime_ns = info.mtime_ns});
+    return {};
+  }
+  if (info.kind != io::FileKind::directory) {
+    return fail(Errc::usage, "{}: is neither a file nor a directory", path);
+  }
+  FF_TRY(const auto entries, disk_->list(path));
+  for (const io::DirEntry& entry : entries) {
+    if (entry.kind != io::FileKind::regular && entry.kind != io::FileKind::directory) continue;
+    FF_TRY(add(path + "/" + entry.name));
+  }
+  return {};
+}
+
+Result<void> FileSource::copy(uint64_t sample, Writer& to) {
+  const Listed& listed = files_[sample];
+  FF_TRY(const auto file, disk_->open(listed.path, {}));
+  std::vector<std::byte> buffer(std::min(kCopyBytes, listed.bytes + 1));
+  uint64_t at = 0;
+  for (;;) {
+    FF_TRY(const size_t got, file->read_at(buffer, at));
+    at += got;
+    if (at > listed.bytes || (got < buffer.size() && at < listed.bytes)) {
+      return Error{Errc::stale,
+                   fmt::format("{}: its size changed while it was packed", listed.path),
+                   "Run the command again when nobody writes to the file."};
+    }
+    FF_TRY(to.append(ByteView(buffer).first(got)));
+    if (got < buffer.size()) return to.end_sample();
+  }
+}
+
+Result<RecordSource> RecordSource::of(Reader& reader) {
+  RecordSource source(reader);
+  for (const Reader::File& file : reader.files()) {
+    FF_TRY(const auto info, file.open->info());
+    source.changed_ns_ = std::max(source.changed_ns_, info.mtime_ns);
+  }
+  return source;
+}
+
+uint64_t RecordSource::bytes_of(uint64_t sample) const { return *reader_->bytes_of(sample); }
+
+Result<void> RecordSource::copy(uint64_t sample, Writer& to) {
+  std::vector<std::byte> bytes(bytes_of(sample));
+  std::byte* const place = bytes.data();
+  FF_TRY(reader_->read({&sample, 1}, {&place, 1}));
+  return to.add(bytes);
+}
+
+Plan plan_by_size(const Source& source, std::string out, uint64_t part_bytes) {
+  Plan plan;
+  const bool single = out.ends_with(kSuffix);
+  if (!single) plan.dir = without_slashes(std::move(out));
+  std::vector<Part>& parts = plan.parts;
+  parts.push_back({.path = single ? out : part_path(plan.dir, 0)});
+  for (uint64_t i = 0; i < source.samples(); i++) {
+    const uint64_t bytes = source.bytes_of(i);
+    if (!single && parts.back().samples > 0 && parts.back().bytes + bytes > part_bytes) {
+      parts.push_back({.path = part_path(plan.dir, parts.size()), .first = i});
+    }
+    parts.back().samples++;
+    parts.back().bytes += bytes;
+  }
+  return plan;
+}
+
+Plan plan_by_count(const Source& source, std::string dir, uint64_t count) {
+  Plan plan{.dir = without_slashes(std::move(dir)), .parts = {}};
+  const uint64_t samples = source.samples();
+  count = std::clamp<uint64_t>(count, 1, std::max<uint64_t>(samples, 1));
+  for (uint64_t i = 0, first = 0; i < count; i++) {
+    Part& part = plan.parts.emplace_back(Part{.path = part_path(plan.dir, i), .first = first});
+    part.samples = samples / count + (i < samples % count ? 1 : 0);
+    first += part.samples;
+    for (uint64_t s = part.first; s < first; s++) part.bytes += source.bytes_of(s);
+  }
+  return plan;
+}
+
+Result<Written> write_parts(Work& work, io::Disk& disk, Source& source, const Plan& plan,
+                            const WriteOptions& options) {
+  FF_TRY(prepare_dir(disk, plan));
+  work.progress.total = 0;
+  for (const Part& part : plan.parts) work.progress.total += part.bytes;
+  return PartWriters(work, disk, source, plan.parts, options).run();
+}
+
+}  // namespace ff::record
