@@ -38,8 +38,10 @@ class RecordParts : public testing::Test {
   std::vector<std::string> samples(const std::vector<std::string>& paths) {
     const auto files = record_files(disk_, paths);
     EXPECT_TRUE(files.ok());
+    if (!files) return {};
     auto reader = Reader::open(disk_, *files, {});
     EXPECT_TRUE(reader.ok());
+    if (!reader) return {};
     std::vector<std::string> all;
     for (uint64_t i = 0; i < (*reader)->samples(); i++) {
       std::string bytes(*(*reader)->bytes_of(i), '\0');
