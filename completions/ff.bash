@@ -11,7 +11,7 @@ _ff_subs() {
     'admin user') reply='add token list remove' ;;
     'allreduce') reply='bench run' ;;
     'bench') reply='disk digest chain io files ring meta chunk net' ;;
-    'checkpoint') reply='save load list show diff latest verify repair forget prune export salvage watch' ;;
+    'checkpoint') reply='save load list show diff latest verify repair forget prune export salvage watch plan' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
     'generate') reply='docs systemd cron' ;;
     'record') reply='pack split show ls cat verify' ;;
@@ -79,6 +79,7 @@ _ff_options() {
     'checkpoint export') reply='--file --tensor --rank --force --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint salvage') reply='--timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint watch') reply='--run --compress --no-compress --opaque --digest --settle --once --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'checkpoint plan') reply='--save-seconds --mtbf --nodes --restart --every --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'down') reply='--dir --purge --yes -y --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'fs') reply='--meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'fs ls') reply='--long -l --all -a --recursive -R --directory -d --bytes -b --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -550,6 +551,17 @@ _ff_value() {
     'checkpoint watch --net') reply='auto|tcp|verbs' ;;
     'checkpoint watch --key') reply='file' ;;
     'checkpoint watch --token') reply='file' ;;
+    'checkpoint plan --save-seconds') reply='any' ;;
+    'checkpoint plan --mtbf') reply='any' ;;
+    'checkpoint plan --nodes') reply='any' ;;
+    'checkpoint plan --restart') reply='any' ;;
+    'checkpoint plan --every') reply='any' ;;
+    'checkpoint plan --store') reply='dir' ;;
+    'checkpoint plan --threads') reply='any' ;;
+    'checkpoint plan --meta') reply='any' ;;
+    'checkpoint plan --net') reply='auto|tcp|verbs' ;;
+    'checkpoint plan --key') reply='file' ;;
+    'checkpoint plan --token') reply='file' ;;
     'down --dir') reply='dir' ;;
     'down --timeout') reply='any' ;;
     'fs --meta') reply='any' ;;

@@ -117,6 +117,7 @@ void declare_checkpoint(Command& checkpoint) {
   declare_checkpoint_export(checkpoint, common);
   declare_checkpoint_salvage(checkpoint, common);
   declare_checkpoint_watch(checkpoint, common);
+  declare_checkpoint_plan(checkpoint);
 }
 
 }  // namespace ff::cmd

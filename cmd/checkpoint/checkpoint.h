@@ -72,5 +72,6 @@ void declare_checkpoint_verify(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_repair(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_forget(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_prune(Command& checkpoint, CheckpointOptions& common);
+void declare_checkpoint_plan(Command& checkpoint);
 
 }  // namespace ff::cmd

@@ -472,5 +472,22 @@ TEST(CheckpointInACluster, OutlivesAStorageNode) {
   EXPECT_TRUE(read_file(dir / "out/state") == content);
 }
 
+TEST(CheckpointPlan, SaysHowOftenToSave) {
+  const std::vector<std::string> words = {"checkpoint", "plan", "--save-seconds", "300",
+                                          "--mtbf",     "128d", "--nodes",        "128",
+                                          "--restart",  "600"};
+  const ProcessResult ran = run_ff(words);
+  EXPECT_EQ(ran.exit, 0) << ran.err;
+  EXPECT_EQ(ran.out,
+            "save every     1h57m\n"
+            "a failure each 1d\n"
+            "time lost      8.74 %, of which saves 3.91 %\n");
+  std::vector<std::string> wrong = words;
+  wrong[3] = "0";
+  EXPECT_EQ(run_ff(wrong).exit, 2);
+  wrong[3] = "nan";
+  EXPECT_EQ(run_ff(wrong).exit, 2);
+}
+
 }  // namespace
 }  // namespace ff::test
