@@ -8,7 +8,7 @@
 namespace ff::cmd {
 namespace {
 
-struct PlanOptions {
+struct SavePlanOptions {
   double save_seconds = 0;
   int64_t mtbf_ns = 0;
   uint64_t nodes = 1;
@@ -16,7 +16,7 @@ struct PlanOptions {
   std::optional<int64_t> every_ns;
 };
 
-Result<void> check(const PlanOptions& options) {
+Result<void> check_save_plan(const SavePlanOptions& options) {
   if (!(options.save_seconds > 0) || !std::isfinite(options.save_seconds)) {
     return fail(Errc::usage, "--save-seconds: a time greater than 0, such as 20 or 0.5");
   }
@@ -29,8 +29,8 @@ Result<void> check(const PlanOptions& options) {
   return {};
 }
 
-Result<void> run_plan(Session& session, const PlanOptions& options) {
-  FF_TRY(check(options));
+Result<void> run_save_plan(Session& session, const SavePlanOptions& options) {
+  FF_TRY(check_save_plan(options));
   const checkpoint::FailureModel model{
       .save = options.save_seconds,
       .mean_time = to_seconds(options.mtbf_ns) / static_cast<double>(options.nodes),
@@ -58,7 +58,7 @@ Result<void> run_plan(Session& session, const PlanOptions& options) {
 
 void declare_checkpoint_plan(Command& checkpoint) {
   Command& plan = checkpoint.sub("plan", "Compute how often a training should save");
-  auto& options = plan.keep<PlanOptions>();
+  auto& options = plan.keep<SavePlanOptions>();
   plan.about(
       "Computes the interval between saves that loses the least time to saves, restarts and work "
       "that is done again after a failure (J. T. Daly, 2006), from the time for which a save stops "
@@ -80,7 +80,7 @@ void declare_checkpoint_plan(Command& checkpoint) {
                "a job of 128 nodes");
   plan.example("ff checkpoint plan --save-seconds 20 --mtbf 200d --nodes 128 --every 5m",
                "what saving every 5 minutes costs");
-  plan.run([&](Session& session) { return run_plan(session, options); });
+  plan.run([&](Session& session) { return run_save_plan(session, options); });
 }
 
 }  // namespace ff::cmd
