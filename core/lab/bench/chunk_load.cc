@@ -108,12 +108,14 @@ Result<ChunkBenchResult> run_chunk_load(io::Disk& disk, const StopToken& stop, P
 
 namespace {
 
-// Rows of chunks that are all alike, block after block.
-Result<void> fill_metadata(const chunk::ChunkStoreOptions& options, const StopToken& stop,
-                           uint64_t chunks) {
+// Rows of chunks that are all alike, block after block. Returns the size of the metadata.
+Result<uint64_t> fill_metadata(const chunk::ChunkStoreOptions& options, const StopToken& stop,
+                               uint64_t chunks) {
   constexpr uint64_t kRowsAtOnce = 10000;
-  FF_TRY(auto metadata, chunk::Metadata::open(options.disk, chunk::metadata_path(options.dir),
-                                              options.loop.clock(), options.rng));
+  const chunk::MetadataOptions of_metadata{
+      .disk = options.disk, .dir = options.dir, .disk_id = {}, .rng = options.rng};
+  FF_TRY(const auto metadata, chunk::Metadata::open(of_metadata));
+  FF_TRY(metadata->start());
   chunk::RowChanges rows;
   for (uint64_t i = 0; i < chunks; ++i) {
     const chunk::SizeClass size_class = chunk::size_class_for(kChunkBytes);
@@ -126,11 +128,12 @@ Result<void> fill_metadata(const chunk::ChunkStoreOptions& options, const StopTo
                     .body = encode(record)});
     if (rows.size() < kRowsAtOnce && i + 1 < chunks) continue;
     FF_TRY(stop.check());
-    FF_TRY(metadata.apply(rows));
-    metadata.checkpoint_if_needed();
+    FF_TRY(metadata->apply(rows));
+    metadata->checkpoint_if_needed();
     rows.clear();
   }
-  return metadata.flush();
+  FF_TRY(metadata->flush());
+  return metadata->stored_bytes();
 }
 
 }  // namespace
@@ -142,14 +145,12 @@ Result<OpenResult> measure_open(io::Disk& disk, const StopToken& stop, Rng& rng,
   FF_TRY(auto store, make_store(options));
   FF_TRY(run_task(loop, store->close()));
   store.reset();
-  FF_TRY(fill_metadata(options, stop, chunks));
+  OpenResult figures;
+  FF_TRY(figures.metadata_bytes, fill_metadata(options, stop, chunks));
   // Once to make the files as long as they must be, then the time counts.
   FF_TRY(store, run_task(loop, chunk::ChunkStore::open(options)));
   FF_TRY(run_task(loop, store->close()));
   store.reset();
-  OpenResult figures;
-  FF_TRY(const auto info, disk.info(chunk::metadata_path(dir)));
-  figures.metadata_bytes = info.size;
   const int64_t began = loop.now_ns();
   FF_TRY(store, run_task(loop, chunk::ChunkStore::open(options)));
   figures.seconds = to_seconds(loop.now_ns() - began);

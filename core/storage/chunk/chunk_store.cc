@@ -26,7 +26,7 @@ constexpr size_t kRemoveMax = 1000;
 }  // namespace
 
 ChunkStore::ChunkStore(ChunkStoreOptions options, DiskIdentity identity,
-                       std::unique_ptr<io::File> lock, Metadata metadata)
+                       std::unique_ptr<io::File> lock, std::unique_ptr<Metadata> metadata)
     : options_(std::move(options)),
       identity_(std::move(identity)),
       lock_(std::move(lock)),
@@ -249,9 +249,11 @@ Task<Result<void>> ChunkStore::close() {
   RowChanges changes;
   changes.push_back({.key = key_of(RowKind::disk, {}), .body = disk_row(true)});
   auto committed = co_await committer_->commit_durably(std::move(changes));
+  co_await committer_->wait_idle();
   Error closed = fail(Errc::interrupted, "{}: the store is closed", dir());
   co_await gate_.close(std::move(closed));
   if (!committed) co_return record_failure(std::move(committed).error());
+  if (acked_ != nullptr) acked_->end(AckedPosition::State::closed);
   failure_ = fail(Errc::refused, "{}: the store is closed", dir());
   co_return Result<void>();
 }
@@ -259,6 +261,7 @@ Task<Result<void>> ChunkStore::close() {
 Task<void> ChunkStore::abandon() {
   Error abandoned = fail(Errc::interrupted, "{}: the store has failed", dir());
   co_await gate_.close(std::move(abandoned));
+  co_await committer_->wait_idle();
 }
 
 Task<Result<void>> ChunkStore::set_owner_record(std::string record) {

@@ -166,7 +166,7 @@ class ChunkStore {
   struct StagedWrite;
   struct WriteExtent;
   ChunkStore(ChunkStoreOptions options, DiskIdentity identity, std::unique_ptr<io::File> lock,
-             Metadata metadata);
+             std::unique_ptr<Metadata> metadata);
 
   // chunk_store_open.cc
   static Result<void> check_blank(const ChunkStoreOptions& options);
@@ -182,7 +182,7 @@ class ChunkStore {
   Result<ChunkVersion> load_version(const VersionRecord& record,
                                     const std::vector<const ChunkVersion*>& shared);
   Result<ChunkVersions> load_versions(const ChunkRecord& record, const ChunkVersions* current);
-  Result<void> compare_with_acked();
+  void compare_with_acked(const std::optional<db::LogPosition>& format1);
   Task<Result<void>> recover(UndoRows undo);
   Task<Result<void>> write_again(const ChunkVersion& version);
   Task<Result<void>> write_all_again(const UndoRows& undo);
@@ -244,11 +244,9 @@ class ChunkStore {
   const ChunkStoreOptions options_;
   const DiskIdentity identity_;
   const std::unique_ptr<io::File> lock_;
-  Metadata metadata_;
-  // Null: there is no such directory. Destroyed before the metadata: SQLite checkpoints its log
-  // when it closes the file.
-  std::unique_ptr<AckedPosition> acked_;
-  bool after_failure_;  // as in ChunkStoreOptions
+  const std::unique_ptr<Metadata> metadata_;
+  std::unique_ptr<AckedPosition> acked_;  // null: there is no such directory
+  bool after_failure_;                    // as in ChunkStoreOptions
   ShutdownKind last_shutdown_ = ShutdownKind::clean;
   uint64_t rolled_back_chunks_ = 0;
   uint64_t damaged_at_open_ = 0;

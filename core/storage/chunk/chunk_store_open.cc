@@ -1,7 +1,7 @@
 // chunk_store_open.cc: creating a disk, and opening it after a clean close, a process crash or a
 // power loss.
 //
-// Synced data is there: SQLite and the disk guarantee that. Unsynced changes are checked chunk by
+// Synced data is there: the log and the disk guarantee that. Unsynced changes are checked chunk by
 // chunk: each chunk with undo rows (chunk_store.cc) is read; if its data does not match its row,
 // the chunk is rolled back to the newest undo row whose data does.
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "platform/simd/crc32c.h"
 #include "storage/chunk/aligned_buffer.h"
 #include "storage/chunk/chunk_store.h"
+#include "storage/chunk/format1.h"
 
 namespace ff::chunk {
 namespace {
@@ -25,9 +26,12 @@ constexpr uint64_t kCheckBytes = kMiB;  // bytes read at a time when a chunk is 
 constexpr uint64_t kSamples = 8;
 constexpr uint64_t kSamplesBad = 2;
 
-Result<Metadata> open_metadata(const ChunkStoreOptions& options) {
-  return Metadata::open(options.disk, metadata_path(options.dir), options.loop.clock(),
-                        options.rng);
+MetadataOptions metadata_options(const ChunkStoreOptions& options, const DiskIdentity& identity) {
+  return {.disk = options.disk,
+          .dir = options.dir,
+          .disk_id = identity.disk,
+          .rng = options.rng,
+          .segment_bytes = options.log_segment_bytes};
 }
 
 constexpr char kClosed = 'c';
@@ -40,6 +44,20 @@ std::string make_disk_row(bool closed, const std::string& disk, const std::strin
   row += disk;
   row += boot;
   return row;
+}
+
+// Whether the folder has metadata with targets: then ff-disk was lost.
+Result<bool> has_targets(MetadataOptions options) {
+  options.disk_id.clear();
+  auto metadata = Metadata::open(options);
+  if (!metadata && metadata.error().code == Errc::not_found) return false;
+  FF_TRY(const auto opened, std::move(metadata));
+  bool targets = false;
+  FF_TRY(opened->scan([&](RowKind table, std::string_view, std::string_view) {
+    targets |= table == RowKind::target;
+    return Result<void>();
+  }));
+  return targets;
 }
 
 // Checksum units that a version has written to its block.
@@ -64,7 +82,7 @@ Result<void> ChunkStore::check_blank(const ChunkStoreOptions& options) {
   FF_TRY(const auto entries, options.disk.list(options.dir));
   for (const io::DirEntry& entry : entries) {
     const bool own = entry.name == "lock" || entry.name == "lost+found" ||
-                     entry.name.starts_with("ff-disk") || entry.name.starts_with("chunks.sqlite");
+                     entry.name.starts_with("ff-disk") || entry.name.starts_with("chunks.");
     if (own) continue;
     return Error{Errc::refused,
                  fmt::format("{}: the folder is not empty: it contains {}", options.dir,
@@ -87,28 +105,21 @@ Result<void> ChunkStore::create(const ChunkStoreOptions& options, const DiskIden
                  "Use another folder, or use this disk as it is."};
   }
   if (found.error().code != Errc::not_found) return std::move(found).error();
-  {
-    // Leftovers of an interrupted create() are reused; metadata with targets means that ff-disk was
-    // lost.
-    FF_TRY(auto metadata, open_metadata(options));
-    bool targets = false;
-    FF_TRY(metadata.scan([&](RowKind table, std::string_view, std::string_view) {
-      targets |= table == RowKind::target;
-      return Result<void>();
-    }));
-    if (targets) {
-      return Error{
-          Errc::refused,
-          fmt::format("{}: the folder holds chunks, but the file ff-disk is missing", options.dir),
-          "Restore the file ff-disk, or empty the folder if its data is not needed."};
-    }
-    RowChanges changes;
-    changes.push_back({.key = key_of(RowKind::disk, {}),
-                       .body = make_disk_row(true, identity.disk, options.boot_id)});
-    FF_TRY(metadata.apply(changes));
-    FF_TRY(metadata.flush());
+  // Leftovers of an interrupted create() are replaced.
+  FF_TRY(const bool targets, has_targets(metadata_options(options, identity)));
+  FF_TRY(const bool format1, io::exists(options.disk, format1_path(options.dir)));
+  if (targets || format1) {
+    return Error{
+        Errc::refused,
+        fmt::format("{}: the folder holds chunks, but the file ff-disk is missing", options.dir),
+        "Restore the file ff-disk, or empty the folder if its data is not needed."};
   }
-  FF_TRY(options.disk.sync_dir(options.dir));
+  std::string row;
+  const std::string body = make_disk_row(true, identity.disk, options.boot_id);
+  append_row(row, {.kind = RowView::Kind::put, .key = key_of(RowKind::disk, {}), .value = body});
+  LogRows rows;
+  FF_TRY(rows.apply(row));
+  FF_TRY(Metadata::create(metadata_options(options, identity), *rows.source()));
   return write_identity(options.disk, options.dir, identity);
 }
 
@@ -117,27 +128,38 @@ Task<Result<std::unique_ptr<ChunkStore>>> ChunkStore::open(ChunkStoreOptions opt
   FF_CO_TRY(auto identity, read_identity(options.disk, options.dir));
   FF_CO_TRY(check_cluster(identity, options.cluster, options.dir));
   FF_CO_TRY(auto lock, lock_disk(options.disk, options.dir));
-  const std::string path = metadata_path(options.dir);
-  FF_CO_TRY(const bool there, io::exists(options.disk, path));
-  if (!there) {
-    co_return Error{
-        Errc::corrupt,
-        fmt::format("{}: the metadata file is missing, so no chunk can be located", path),
-        "Restore the file, or replace the targets of the disk: ff admin replace-target."};
+  const MetadataOptions of_metadata = metadata_options(options, identity);
+  std::optional<db::LogPosition> format1;
+  if (identity.format < kDiskFormat) {
+    FF_CO_TRY(format1, upgrade_format1(of_metadata, identity, options.loop.clock()));
   }
-  FF_CO_TRY(auto metadata, open_metadata(options));
-  std::unique_ptr<ChunkStore> store(new ChunkStore(std::move(options), std::move(identity),
-                                                   std::move(lock), std::move(metadata)));
+  FF_CO_TRY(remove_format1(options.disk, options.dir));
+  auto metadata = Metadata::open(of_metadata);
+  if (!metadata && metadata.error().code == Errc::not_found) {
+    co_return Error{Errc::corrupt,
+                    fmt::format("{}: the metadata file is missing, so no chunk can be located",
+                                metadata_path(options.dir)),
+                    "Restore the file, or replace the targets of the disk: ff admin "
+                    "replace-target."};
+  }
+  FF_CO_TRY(auto opened, std::move(metadata));
+  std::unique_ptr<ChunkStore> store(
+      new ChunkStore(std::move(options), std::move(identity), std::move(lock), std::move(opened)));
   FF_CO_TRY(auto undo, store->load());
-  FF_CO_TRY(store->compare_with_acked());
+  store->compare_with_acked(format1);
+  FF_CO_TRY(store->metadata_->start());
   FF_CO_TRY(co_await store->recover(std::move(undo)).shielded());
+  if (store->acked_ != nullptr) {  // what was lost is recorded
+    store->acked_->begin(store->metadata_->position());
+    store->metadata_->report_to(*store->acked_);
+  }
   for (auto& [id, target] : store->targets_) {
     for (const auto& [chunk_id, chunk] : target.chunks) {
       target.bytes += chunk.versions.committed.state.length;
     }
   }
-  store->committer_ = std::make_unique<Committer>(store->metadata_, store->options_.loop,
-                                                  store->options_.commit_on);
+  store->committer_ = std::make_unique<Committer>(*store->metadata_, store->options_.loop,
+                                                  store->queue_, store->options_.commit_on);
   std::vector<TargetId> removed;
   for (const auto& [id, target] : store->targets_) {
     if (target.record.removing) removed.push_back(id);
@@ -153,7 +175,7 @@ Result<ChunkStore::UndoRows> ChunkStore::load() {
   FF_TRY(blocks_.open());
   UndoRows undo;
   std::string disk;
-  FF_TRY(metadata_.scan([&](RowKind table, std::string_view key, std::string_view body) {
+  FF_TRY(metadata_->scan([&](RowKind table, std::string_view key, std::string_view body) {
     switch (table) {
       case RowKind::disk: disk = body; return Result<void>();
       case RowKind::target: return load_target(key, body);
@@ -170,7 +192,7 @@ Result<ChunkStore::UndoRows> ChunkStore::load() {
 }
 
 Error ChunkStore::bad_row(std::string_view what) const {
-  return fail(Errc::corrupt, "{}: {}", metadata_.path(), what);
+  return fail(Errc::corrupt, "{}: {}", metadata_path(dir()), what);
 }
 
 std::string ChunkStore::disk_row(bool closed) const {
@@ -181,10 +203,10 @@ Result<void> ChunkStore::check_disk_row(const std::string& row) {
   const std::string ours = disk_row(false);
   const size_t ids = 2 + identity_.disk.size();
   if (row.size() < ids || row.substr(1, ids - 1) != ours.substr(1, ids - 1)) {
-    return Error{
-        Errc::corrupt,
-        fmt::format("{}: this is not the metadata of disk {}", metadata_.path(), identity_.disk),
-        "Restore files that belong together, or empty the folder."};
+    return Error{Errc::corrupt,
+                 fmt::format("{}: this is not the metadata of disk {}", metadata_path(dir()),
+                             identity_.disk),
+                 "Restore files that belong together, or empty the folder."};
   }
   if (row[0] == kClosed) {
     last_shutdown_ = ShutdownKind::clean;
@@ -196,19 +218,16 @@ Result<void> ChunkStore::check_disk_row(const std::string& row) {
 }
 
 // Finds out what the disk has lost since an earlier process of this boot acknowledged changes.
-Result<void> ChunkStore::compare_with_acked() {
-  if (acked_ == nullptr) return {};
-  FF_TRY(metadata_.checkpoint());
-  const db::LogPosition now = metadata_.log_position();
+// `format1`: the end of its SQLite log, if the disk has just been upgraded.
+void ChunkStore::compare_with_acked(const std::optional<db::LogPosition>& format1) {
+  if (acked_ == nullptr) return;
+  const uint64_t now = metadata_->position();
   if (acked_->found() == AckedPosition::State::failed) after_failure_ = true;
-  if (acked_->is_behind(now)) {
+  if (format1 ? acked_->is_behind(*format1) : acked_->is_behind(now)) {
     last_shutdown_ = ShutdownKind::writes_lost;
     log_error("a disk has lost acknowledged changes although the machine was not restarted",
               {{"dir", dir()}, {"disk", identity_.disk}});
   }
-  acked_->begin(now);
-  metadata_.report_to(*acked_);
-  return {};
 }
 
 Result<void> ChunkStore::load_target(std::string_view key, std::string_view body) {
@@ -224,7 +243,7 @@ Result<void> ChunkStore::load_chunk(std::string_view key, std::string_view body)
   if (target == targets_.end()) return bad_row("row of a chunk without a target");
   const ChunkId id{.inode = (*numbers)[1], .index = (*numbers)[2]};
   auto record = decode_record(body);
-  if (!record) return std::move(record).error().with_context(metadata_.path() + ": ");
+  if (!record) return std::move(record).error().with_context(metadata_path(dir()) + ": ");
   FF_TRY(auto versions, load_versions(*record, nullptr));
   update_tombstones(target->second, id, versions);
   auto& chunks = target->second.chunks;
@@ -490,10 +509,9 @@ Task<Result<void>> ChunkStore::write_again(const ChunkVersion& version) {
   co_return co_await blocks_.store_crcs(version.block, crcs, 0, version.units());
 }
 
-// Each chunk with undo rows may have data that is not durable (chunk_store.cc); so may the metadata
-// that a checkpoint copies.
+// Each chunk with undo rows may have data that is not durable (chunk_store.cc). Metadata::start()
+// has written the rows again.
 Task<Result<void>> ChunkStore::write_all_again(const UndoRows& undo) {
-  FF_CO_TRY(metadata_.checkpoint());
   for (const auto& [which, rows] : undo) {
     const auto target = targets_.find(which.first);
     if (target == targets_.end()) continue;
@@ -541,8 +559,8 @@ Task<Result<void>> ChunkStore::recover(UndoRows undo) {
     target.record.power_lost = true;
     changes.push_back({.key = key_of(RowKind::target, {id}), .body = encode(target.record)});
   }
-  FF_CO_TRY(metadata_.apply(changes));
-  FF_CO_TRY(metadata_.flush());
+  FF_CO_TRY(metadata_->apply(changes));
+  FF_CO_TRY(metadata_->flush());
   blocks_.reclaim(blocks_.end_epoch());
   blocks_.punch_unused_groups();
   co_return Result<void>();

@@ -117,6 +117,7 @@ struct ChunkStoreOptions {
   std::string cluster;
   std::string boot_id;  // boot id of the machine: /proc/sys/kernel/random/boot_id
   CommitOn commit_on = CommitOn::thread;
+  uint64_t log_segment_bytes = kLogSegmentBytes;  // of the log of the metadata (metadata_log.h)
   bool direct = true;  // use O_DIRECT where the file system supports it; false: page cache
   uint64_t buffered_write_max =
       kBufferedWriteMax;      // largest write that goes through the page cache (BlockStore::write)
