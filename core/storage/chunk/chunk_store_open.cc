@@ -46,6 +46,16 @@ std::string make_disk_row(bool closed, const std::string& disk, const std::strin
   return row;
 }
 
+// The numbers of the key of a chunk: numbers_of() without memory, for millions of rows.
+std::optional<std::pair<TargetId, ChunkId>> chunk_of(std::string_view key) {
+  constexpr size_t kNumbers = 3;
+  if (key.size() != 1 + kNumbers * sizeof(uint64_t)) return std::nullopt;
+  const auto number = [&](size_t i) {
+    return __builtin_bswap64(load_le<uint64_t>(as_bytes(key).data() + 1 + i * sizeof(uint64_t)));
+  };
+  return std::pair(number(0), ChunkId{.inode = number(1), .index = number(2)});
+}
+
 // Whether the folder has metadata with targets: then ff-disk was lost.
 Result<bool> has_targets(MetadataOptions options) {
   options.disk_id.clear();
@@ -154,9 +164,9 @@ Task<Result<std::unique_ptr<ChunkStore>>> ChunkStore::open(ChunkStoreOptions opt
     store->metadata_->report_to(*store->acked_);
   }
   for (auto& [id, target] : store->targets_) {
-    for (const auto& [chunk_id, chunk] : target.chunks) {
-      target.bytes += chunk.versions.committed.state.length;
-    }
+    target.chunks.each([&bytes = target.bytes](const ChunkId&, uint64_t length, const auto&, bool) {
+      bytes += length;
+    });
   }
   store->committer_ = std::make_unique<Committer>(*store->metadata_, store->options_.loop,
                                                   store->queue_, store->options_.commit_on);
@@ -233,21 +243,22 @@ void ChunkStore::compare_with_acked(const std::optional<db::LogPosition>& format
 Result<void> ChunkStore::load_target(std::string_view key, std::string_view body) {
   const auto numbers = numbers_of(key, 1);
   if (!numbers) return bad_row("invalid key of a target row");
-  FF_TRY(targets_[(*numbers)[0]].record, decode_target(body));
+  FF_TRY(add_target((*numbers)[0]).record, decode_target(body));
   return {};
 }
 
 Result<void> ChunkStore::load_chunk(std::string_view key, std::string_view body) {
-  const auto numbers = numbers_of(key, 3);
-  const auto target = numbers ? targets_.find((*numbers)[0]) : targets_.end();
+  const auto numbers = chunk_of(key);
+  const auto target = numbers ? targets_.find(numbers->first) : targets_.end();
   if (target == targets_.end()) return bad_row("row of a chunk without a target");
-  const ChunkId id{.inode = (*numbers)[1], .index = (*numbers)[2]};
+  const ChunkId id = numbers->second;
   auto record = decode_record(body);
   if (!record) return std::move(record).error().with_context(metadata_path(dir()) + ": ");
+  ChunkTable& chunks = target->second.chunks;
+  if (chunks.can_rest(*record)) return chunks.load_resting(id, *record);
   FF_TRY(auto versions, load_versions(*record, nullptr));
   update_tombstones(target->second, id, versions);
-  auto& chunks = target->second.chunks;
-  chunks.emplace_hint(chunks.end(), id, Chunk{.versions = std::move(versions)});
+  chunks.find_or_create(id).versions = std::move(versions);
   return {};
 }
 
@@ -257,9 +268,11 @@ Result<void> ChunkStore::load_damage(std::string_view key) {
   if (!numbers) return bad_row("invalid key of a damage row");
   const auto target = targets_.find((*numbers)[0]);
   const ChunkId id{.inode = (*numbers)[1], .index = (*numbers)[2]};
-  if (target == targets_.end() || !target->second.chunks.contains(id)) return {};
+  if (target == targets_.end()) return {};
+  const Chunk* const chunk = target->second.chunks.find(id);
+  if (chunk == nullptr) return {};
   target->second.damaged.insert(id);
-  mark_suspect(target->second.chunks.at(id).versions);
+  mark_suspect(chunk->versions);
   return {};
 }
 
@@ -366,9 +379,9 @@ Task<Result<bool>> ChunkStore::recover_chunk(Target& target, ChunkId id,
                                              const std::vector<std::string>& undo) {
   bool changed = false;
   for (auto older = undo.rbegin();; ++older) {
-    const auto found = target.chunks.find(id);
-    if (found == target.chunks.end()) co_return changed;
-    ChunkVersions& versions = found->second.versions;
+    Chunk* const found = target.chunks.find(id);
+    if (found == nullptr) co_return changed;
+    ChunkVersions& versions = found->versions;
     FF_CO_TRY(const bool sound, co_await verify_version(versions.committed));
     bool pending_sound = true;
     if (sound && versions.pending) {
@@ -390,7 +403,7 @@ Task<Result<bool>> ChunkStore::recover_chunk(Target& target, ChunkId id,
     }
     changed = true;
     if (older->empty()) {
-      target.chunks.erase(found);
+      target.chunks.erase(id);
       continue;
     }
     FF_CO_TRY(const ChunkRecord record, decode_record(*older));
@@ -402,10 +415,8 @@ Task<Result<bool>> ChunkStore::recover_chunk(Target& target, ChunkId id,
 // Drops results of updates that were rolled back; their clients send them again.
 void ChunkStore::roll_back_results(TargetId id, Target& target, ChunkId chunk,
                                    RowChanges& changes) {
-  const auto found = target.chunks.find(chunk);
-  const ChunkVersions none;
-  const ChunkVersions& left = found == target.chunks.end() ? none : found->second.versions;
-  const uint64_t committed = left.committed.state.version;
+  const ChunkState left = target.chunks.state(chunk).value_or(ChunkState());
+  const uint64_t committed = left.committed.version;
   for (auto at = target.channels.begin(); at != target.channels.end();) {
     const auto [client, channel] = at->first;
     ChannelResult& result = at->second;
@@ -415,7 +426,7 @@ void ChunkStore::roll_back_results(TargetId id, Target& target, ChunkId chunk,
       continue;
     }
     const std::string key = key_of(RowKind::result, {id, client, channel});
-    if (left.pending && left.pending->version.state.version == version) {
+    if (left.pending && left.pending->state.version == version) {
       result.committed = false;
       changes.push_back({.key = key, .body = encode(result)});
       ++at;
@@ -430,29 +441,28 @@ void ChunkStore::roll_back_results(TargetId id, Target& target, ChunkId chunk,
 // older copy, or be empty. Reads one unit of a few unchanged chunks per size class. When several do
 // not match, all chunks of the class are marked suspect.
 Task<Result<void>> ChunkStore::detect_replaced_files() {
-  const auto each = [&](const auto& look) {
+  // Calls `visit` for each chunk of a block that is not known to be lost.
+  const auto each = [&](const auto& visit) {
     for (auto& [id, target] : targets_) {
-      for (auto& [chunk_id, chunk] : target.chunks) {
-        const ChunkVersion& version = chunk.versions.committed;
-        if (version.block) look(version.block->location.size_class, chunk.versions);
-      }
+      target.chunks.each([&](const ChunkId& chunk, uint64_t, const auto& block, bool suspect) {
+        if (block && !suspect) visit(target, chunk, block->size_class);
+      });
     }
   };
+  using Found = std::vector<std::pair<Target*, ChunkId>>;
   std::array<uint64_t, kSizeClasses> sound{};
-  each([&](SizeClass size_class, const ChunkVersions& versions) {
-    sound[size_class] += versions.suspect() ? 0 : 1;
-  });
+  each([&](Target&, const ChunkId&, SizeClass size_class) { ++sound[size_class]; });
   std::array<uint64_t, kSizeClasses> seen{};
-  std::array<std::vector<ChunkVersion>, kSizeClasses> samples;
-  each([&](SizeClass size_class, const ChunkVersions& versions) {
+  std::array<Found, kSizeClasses> samples;
+  each([&](Target& target, const ChunkId& id, SizeClass size_class) {
     const uint64_t step = std::max<uint64_t>(1, sound[size_class] / kSamples);
-    if (versions.suspect() || seen[size_class]++ % step != 0) return;
-    samples[size_class].push_back(versions.committed);
+    if (seen[size_class]++ % step == 0) samples[size_class].emplace_back(&target, id);
   });
   std::array<bool, kSizeClasses> strange{};
   for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
     uint64_t bad = 0;
-    for (const ChunkVersion& version : samples[size_class]) {
+    for (const auto& [target, id] : samples[size_class]) {
+      const ChunkVersion version = target->chunks.find(id)->versions.committed;
       const AlignedBuffer memory(version.unit_bytes());
       const auto read =
           co_await read_version(version, 0, memory.span().first(version.unit_length(0)), false);
@@ -468,9 +478,11 @@ Task<Result<void>> ChunkStore::detect_replaced_files() {
                {"sampled", samples[size_class].size()},
                {"bad", bad}});
   }
-  each([&](SizeClass size_class, const ChunkVersions& versions) {
-    if (strange[size_class]) mark_suspect(versions);
+  Found doubtful;
+  each([&](Target& target, const ChunkId& id, SizeClass size_class) {
+    if (strange[size_class]) doubtful.emplace_back(&target, id);
   });
+  for (const auto& [target, id] : doubtful) mark_suspect(target->chunks.find(id)->versions);
   co_return Result<void>();
 }
 
@@ -479,12 +491,12 @@ void ChunkStore::record_damage(RowChanges& changes) {
   for (auto& [id, target] : targets_) {
     if (target.record.removing) continue;
     std::erase_if(target.damaged, [&](const ChunkId gone) {
-      const auto found = target.chunks.find(gone);
-      if (found != target.chunks.end() && found->second.versions.suspect()) return false;
+      const Chunk* const found = target.chunks.find(gone);
+      if (found != nullptr && found->versions.suspect()) return false;
       changes.push_back(damage_row(id, gone, false));
       return true;
     });
-    for (const auto& [chunk_id, chunk] : target.chunks) {
+    for (const auto& [chunk_id, chunk] : target.chunks.used()) {
       if (!chunk.versions.suspect() || !target.damaged.insert(chunk_id).second) continue;
       ++damaged_at_open_;
       changes.push_back(damage_row(id, chunk_id, true));
@@ -515,11 +527,11 @@ Task<Result<void>> ChunkStore::write_all_again(const UndoRows& undo) {
   for (const auto& [which, rows] : undo) {
     const auto target = targets_.find(which.first);
     if (target == targets_.end()) continue;
-    const auto chunk = target->second.chunks.find(which.second);
-    if (chunk == target->second.chunks.end() || chunk->second.versions.suspect()) continue;
-    FF_CO_TRY(co_await write_again(chunk->second.versions.committed));
-    if (!chunk->second.versions.pending) continue;
-    FF_CO_TRY(co_await write_again(chunk->second.versions.pending->version));
+    const Chunk* const chunk = target->second.chunks.find(which.second);
+    if (chunk == nullptr || chunk->versions.suspect()) continue;
+    FF_CO_TRY(co_await write_again(chunk->versions.committed));
+    if (!chunk->versions.pending) continue;
+    FF_CO_TRY(co_await write_again(chunk->versions.pending->version));
   }
   co_return Result<void>();
 }
@@ -536,8 +548,8 @@ Task<Result<void>> ChunkStore::recover(UndoRows undo) {
     roll_back_results(which.first, target->second, id, changes);
     RowChange row{.key = key_of(RowKind::chunk, {which.first, id.inode, id.index}),
                   .body = std::nullopt};
-    const auto left = target->second.chunks.find(id);
-    if (left != target->second.chunks.end()) row.body = row_of(left->second.versions);
+    const Chunk* const left = target->second.chunks.find(id);
+    if (left != nullptr) row.body = row_of(left->versions);
     changes.push_back(std::move(row));
   }
   if (after_failure_) FF_CO_TRY(co_await write_all_again(undo));

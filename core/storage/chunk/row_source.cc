@@ -87,7 +87,9 @@ Result<std::optional<RowView>> RowMerge::next() {
       FF_TRY(last->row, last->source->next());
     }
     Input* first = nullptr;
+    size_t left = 0;
     for (Input& input : inputs_) {
+      left += input.row ? 1 : 0;
       if (input.row && (first == nullptr || precedes(*input.row, *first->row))) first = &input;
     }
     if (first == nullptr) return std::optional<RowView>();
@@ -98,7 +100,7 @@ Result<std::optional<RowView>> RowMerge::next() {
       continue;
     }
     if (replaced(*first)) continue;
-    last_key_ = first->row->key;
+    if (left > 1) last_key_ = first->row->key;
     if (!whole_ || first->row->kind == RowView::Kind::put) return first->row;
   }
 }

@@ -60,12 +60,14 @@ inline std::string first_segment(io::Disk& disk) {
 
 class ChunkWorld {
  public:
-  // Small segments, so that checkpoints of the metadata are frequent, in two of three worlds.
+  // Small segments, so that checkpoints of the metadata are frequent, in two of three worlds. Few
+  // chunks stay in use.
   explicit ChunkWorld(uint64_t seed)
       : rng(seed),
         disk(seed, world.clock()),
         memory(seed, world.clock()),
-        log_segment_bytes(seed % 3 == 2 ? kLogSegmentBytes : (12 + seed % 3 * 8) * kKiB) {
+        log_segment_bytes(seed % 3 == 2 ? kLogSegmentBytes : (12 + seed % 3 * 8) * kKiB),
+        used_chunks_max(seed % 4) {
     FF_CHECK(memory.make_dir("/shm", 0777).ok() && memory.sync_dir("/").ok());
   }
 
@@ -78,6 +80,8 @@ class ChunkWorld {
             .boot_id = boot,
             .commit_on = CommitOn::loop,
             .log_segment_bytes = log_segment_bytes,
+            .crc_cache_bytes = used_chunks_max < 2 ? 0 : kCrcCacheBytes,
+            .used_chunks_max = used_chunks_max,
             .memory_disk = &memory,
             .memory_dir = "/shm"};
   }
@@ -182,6 +186,7 @@ class ChunkWorld {
   sim::SimDisk disk;
   sim::SimDisk memory;  // files that live as long as the machine runs
   uint64_t log_segment_bytes;
+  size_t used_chunks_max;
   std::string boot = "boot-1";
   uint64_t chunk_size = kMiB;
   std::unique_ptr<ChunkStore> store;

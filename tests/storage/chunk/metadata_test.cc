@@ -179,6 +179,28 @@ TEST(Metadata, AFlippedBitInDurableEntriesIsFound) {
   }
 }
 
+TEST(Metadata, AFlippedBitInARunIsFound) {
+  MetadataWorld at(1);
+  ASSERT_TRUE(ok(at.create()));
+  ASSERT_TRUE(ok(at.open()));
+  Rows rows;
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(ok(at.metadata->apply(at.batch(rows))));
+  at.metadata.reset();
+  ASSERT_TRUE(ok(at.open()));  // the log becomes a run
+  at.metadata.reset();
+  const auto runs = metadata_files(at.disk, "chunks.run-");
+  ASSERT_EQ(runs.size(), 1u);
+  const uint64_t size = at.disk.info(runs[0])->size;
+  for (uint64_t bit = 0; bit < size * 8; bit += 1 + at.rng.below(200)) {
+    SCOPED_TRACE(bit);
+    ASSERT_TRUE(ok(at.disk.flip_bit(runs[0], bit)));
+    ASSERT_EQ(code_of(at.open()), Errc::corrupt);
+    ASSERT_TRUE(ok(at.disk.flip_bit(runs[0], bit)));
+  }
+  ASSERT_TRUE(ok(at.open()));
+  EXPECT_TRUE(at.found == rows);
+}
+
 TEST(Metadata, AFullDiskKeepsTheLogUntilThereIsRoom) {
   MetadataWorld at(1);
   ASSERT_TRUE(ok(at.create()));
