@@ -33,7 +33,8 @@ void report_chunk_rounds(Session& session, const BenchChunkOptions& options,
                "-", "-", fmt::format("{:.2f}s", open->seconds), "-", "-"});
     data["open"] = {{"chunks", options.chunks},
                     {"seconds", open->seconds},
-                    {"metadata_bytes", open->metadata_bytes}};
+                    {"metadata_bytes", open->metadata_bytes},
+                    {"memory_bytes", open->memory_bytes}};
   }
   session.out.data(std::move(data));
 }

@@ -109,8 +109,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const DiskIdentity identity{.cluster = "c", .disk = "d"};
   FF_CHECK(ChunkStore::create(options, identity).ok());
   {
-    auto metadata = Metadata::open(disk, metadata_path(kDir), world.clock(), rng);
-    FF_CHECK(metadata.ok());
+    auto opened = Metadata::open({.disk = disk, .dir = kDir, .disk_id = {}, .rng = rng});
+    FF_CHECK(opened.ok() && (*opened)->start().ok());
+    const std::unique_ptr<Metadata> metadata = std::move(*opened);
     const TargetRecord target;
     RowChanges changes;
     changes.push_back({.key = key_of(RowKind::target, {kTarget}), .body = encode(target)});

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "platform/base/clock.h"
@@ -15,6 +16,7 @@
 #include "platform/io/async.h"
 #include "platform/io/buffers.h"
 #include "platform/io/files.h"
+#include "platform/simd/crc32c.h"
 #include "storage/chunk/chunk_store.h"
 
 namespace ff::bench {
@@ -108,29 +110,63 @@ Result<ChunkBenchResult> run_chunk_load(io::Disk& disk, const StopToken& stop, P
 
 namespace {
 
-// Rows of chunks that are all alike, block after block.
-Result<void> fill_metadata(const chunk::ChunkStoreOptions& options, const StopToken& stop,
-                           uint64_t chunks) {
+constexpr chunk::SizeClass kOpenClass = 0;
+constexpr uint64_t kOpenBytes = chunk::block_bytes(kOpenClass);
+
+// Sparse data, and the checksums of its zeros.
+Result<void> make_block_files(io::Disk& disk, const std::string& dir, uint64_t chunks) {
+  constexpr uint64_t kChecksumsAtOnce = kMiB;
+  const io::OpenOptions create{.access = io::AccessMode::write, .create = true};
+  const std::string stem = io::join(dir, chunk::class_name(kOpenClass));
+  FF_TRY(const auto data, disk.open(stem + ".data", create));
+  FF_TRY(data->truncate(chunks * kOpenBytes));
+  FF_TRY(const auto checksums, disk.open(stem + ".crc", create));
+  const std::string unit(chunk::checksum_unit_bytes(kOpenClass), '\0');
+  std::string block;
+  while (block.size() < kChecksumsAtOnce) append_le(block, simd::crc32c(as_bytes(unit)));
+  const uint64_t size = chunks * chunk::checksum_units(kOpenClass) * sizeof(uint32_t);
+  for (uint64_t at = 0; at < size; at += block.size()) {
+    FF_TRY(checksums->write_at(as_bytes(block).first(std::min(block.size(), size - at)), at));
+  }
+  return {};
+}
+
+// Anonymous memory of this process: resident pages without shared ones (proc(5), statm).
+Result<uint64_t> memory_in_use(io::Disk& disk) {
+  constexpr uint64_t kPageBytes = 4096;
+  FF_TRY(const std::string text, io::read_file(disk, "/proc/self/statm", kKiB));
+  uint64_t size = 0;
+  uint64_t resident = 0;
+  uint64_t shared = 0;
+  std::istringstream(text) >> size >> resident >> shared;
+  return (resident - shared) * kPageBytes;
+}
+
+// Rows of chunks that are all alike, block after block. Returns the size of the metadata.
+Result<uint64_t> fill_metadata(const chunk::ChunkStoreOptions& options, const StopToken& stop,
+                               uint64_t chunks) {
   constexpr uint64_t kRowsAtOnce = 10000;
-  FF_TRY(auto metadata, chunk::Metadata::open(options.disk, chunk::metadata_path(options.dir),
-                                              options.loop.clock(), options.rng));
+  const chunk::MetadataOptions of_metadata{
+      .disk = options.disk, .dir = options.dir, .disk_id = {}, .rng = options.rng};
+  FF_TRY(const auto metadata, chunk::Metadata::open(of_metadata));
+  FF_TRY(metadata->start());
   chunk::RowChanges rows;
   for (uint64_t i = 0; i < chunks; ++i) {
-    const chunk::SizeClass size_class = chunk::size_class_for(kChunkBytes);
     chunk::ChunkRecord record;
     record.chain_version = 1;
-    record.committed.state = {.version = 1 + i % 5, .length = kChunkBytes, .checksum = 1};
-    record.committed.block = chunk::BlockLocation{.size_class = size_class, .number = i};
+    record.committed.state = {.version = 1 + i % 5, .length = kOpenBytes, .checksum = 1};
+    record.committed.block = chunk::BlockLocation{.size_class = kOpenClass, .number = i};
     const chunk::ChunkId id = id_of(i);
     rows.push_back({.key = key_of(chunk::RowKind::chunk, {kTarget, id.inode, id.index}),
                     .body = encode(record)});
     if (rows.size() < kRowsAtOnce && i + 1 < chunks) continue;
     FF_TRY(stop.check());
-    FF_TRY(metadata.apply(rows));
-    metadata.checkpoint_if_needed();
+    FF_TRY(metadata->apply(rows));
+    metadata->checkpoint_if_needed();
     rows.clear();
   }
-  return metadata.flush();
+  FF_TRY(metadata->flush());
+  return metadata->stored_bytes();
 }
 
 }  // namespace
@@ -142,20 +178,21 @@ Result<OpenResult> measure_open(io::Disk& disk, const StopToken& stop, Rng& rng,
   FF_TRY(auto store, make_store(options));
   FF_TRY(run_task(loop, store->close()));
   store.reset();
-  FF_TRY(fill_metadata(options, stop, chunks));
-  // Once to make the files as long as they must be, then the time counts.
-  FF_TRY(store, run_task(loop, chunk::ChunkStore::open(options)));
-  FF_TRY(run_task(loop, store->close()));
-  store.reset();
   OpenResult figures;
-  FF_TRY(const auto info, disk.info(chunk::metadata_path(dir)));
-  figures.metadata_bytes = info.size;
+  FF_TRY(figures.metadata_bytes, fill_metadata(options, stop, chunks));
+  FF_TRY(make_block_files(disk, dir, chunks));
+  FF_TRY(const uint64_t memory_before, memory_in_use(disk));
   const int64_t began = loop.now_ns();
   FF_TRY(store, run_task(loop, chunk::ChunkStore::open(options)));
   figures.seconds = to_seconds(loop.now_ns() - began);
+  FF_TRY(const uint64_t memory, memory_in_use(disk));
+  figures.memory_bytes = memory - std::min(memory, memory_before);
   if (store->targets().at(0).chunks != chunks) {
     return fail(Errc::failed, "{}: {} chunks were stored, {} are there", dir, chunks,
                 store->targets().at(0).chunks);
+  }
+  if (store->damaged_at_open() > 0) {
+    return fail(Errc::failed, "{}: {} chunks are damaged", dir, store->damaged_at_open());
   }
   FF_TRY(run_task(loop, store->close()));
   return figures;

@@ -34,9 +34,10 @@ Result<ChunkBenchResult> run_chunk_load(io::Disk& disk, const StopToken& stop, P
 struct OpenResult {
   double seconds = 0;
   uint64_t metadata_bytes = 0;
+  uint64_t memory_bytes = 0;  // of the open store
 };
 
-// Opens a disk in the empty directory `dir` with the metadata of `chunks` chunks of 1 MiB and
+// Opens a disk in the empty directory `dir` with the metadata of `chunks` chunks of 64 KiB and
 // sparse block files.
 Result<OpenResult> measure_open(io::Disk& disk, const StopToken& stop, Rng& rng,
                                 const std::string& dir, uint64_t chunks);

@@ -15,7 +15,8 @@ namespace ff::chunk {
 
 namespace {
 
-constexpr uint32_t kAckedMagic = 0x31616666;  // "ffa1"
+constexpr uint32_t kAckedMagic = 0x32616666;         // "ffa2"
+constexpr uint32_t kAckedMagicFormat1 = 0x31616666;  // "ffa1"
 constexpr size_t kAckedBytes = 28;
 constexpr size_t kAckedCrcAt = kAckedBytes - sizeof(uint32_t);
 
@@ -38,30 +39,39 @@ AckedPosition::AckedPosition(io::Disk& disk, const std::string& dir, const DiskI
   std::array<std::byte, kAckedBytes> record;
   const auto got = file_->read_at(record, 0);
   const std::byte* const at = record.data();
-  if (!got || *got != kAckedBytes || load_le<uint32_t>(at) != kAckedMagic ||
-      load_le<uint32_t>(at + 8) != boot_ ||
+  if (!got || *got != kAckedBytes) return;
+  const bool format1 = load_le<uint32_t>(at) == kAckedMagicFormat1;
+  if ((!format1 && load_le<uint32_t>(at) != kAckedMagic) || load_le<uint32_t>(at + 8) != boot_ ||
       load_le<uint32_t>(at + kAckedCrcAt) != simd::crc32c(ByteView(record).first(kAckedCrcAt))) {
     return;
   }
   found_ = static_cast<State>(load_le<uint32_t>(at + 4));
-  found_at_ = {.salt = load_le<uint64_t>(at + 16), .pages = load_le<uint32_t>(at + 12)};
+  if (format1) {
+    found_format1_ = {.salt = load_le<uint64_t>(at + 16), .pages = load_le<uint32_t>(at + 12)};
+  } else {
+    found_at_ = load_le<uint64_t>(at + 16);
+  }
+}
+
+bool AckedPosition::is_behind(uint64_t now) const {
+  return found_ == State::open && now < found_at_;
 }
 
 bool AckedPosition::is_behind(const db::LogPosition& now) const {
-  if (found_ != State::open || found_at_.pages == 0) return false;
-  if (now.salt == found_at_.salt) return now.pages < found_at_.pages;
+  if (found_ != State::open || found_format1_.pages == 0) return false;
+  if (now.salt == found_format1_.salt) return now.pages < found_format1_.pages;
   // The earlier process may have ended after it began the log anew and before it recorded that.
-  return now.generation() != found_at_.generation() + 1;
+  return now.generation() != found_format1_.generation() + 1;
 }
 
-void AckedPosition::begin(const db::LogPosition& now) {
+void AckedPosition::begin(uint64_t now) {
   const std::lock_guard lock(mutex_);
   state_ = State::open;
   at_ = now;
   store();
 }
 
-void AckedPosition::advance(const db::LogPosition& now) {
+void AckedPosition::advance(uint64_t now) {
   const std::lock_guard lock(mutex_);
   if (state_ != State::open) return;
   at_ = now;
@@ -81,8 +91,8 @@ void AckedPosition::store() {
   append_le(record, kAckedMagic);
   append_le(record, static_cast<uint32_t>(state_));
   append_le(record, boot_);
-  append_le(record, at_.pages);
-  append_le(record, at_.salt);
+  append_le(record, uint32_t{0});
+  append_le(record, at_);
   append_le(record, simd::crc32c(as_bytes(std::string_view(record))));
   (void)file_->write_at(as_bytes(std::string_view(record)), 0);
 }

@@ -11,8 +11,12 @@ namespace ff::chunk {
 bool BlockBitmap::mark_used(uint64_t number) {
   const uint64_t index = number / group_blocks(size_class_);
   const uint64_t within = number % group_blocks(size_class_);
-  if (!is_reserved(index)) reserve_group(index);
-  Group& group = groups_.at(index);
+  auto found = groups_.find(index);
+  if (found == groups_.end()) {
+    reserve_group(index);
+    found = groups_.find(index);
+  }
+  Group& group = found->second;
   uint64_t& word = group.bits[within / 64];
   const uint64_t bit = uint64_t{1} << within % 64;
   if ((word & bit) != 0) return false;

@@ -18,9 +18,6 @@ constexpr uint64_t kFullPercent = 98;
 // its own limit.
 constexpr uint64_t kBufferedBytesMax = 64 * kMiB;
 
-// Size of the CRC cache of a disk: enough for 64 GiB in chunks of 1 MiB.
-constexpr uint64_t kCrcCacheBytes = 64 * kMiB;
-
 constexpr uint64_t crc_bytes(SizeClass size_class) {
   return checksum_units(size_class) * sizeof(uint32_t);
 }
@@ -36,11 +33,12 @@ BlockRef::~BlockRef() {
 }
 
 BlockStore::BlockStore(io::Disk& disk, std::string dir, bool direct, uint64_t buffered_write_max,
-                       io::AsyncQueue& queue)
+                       uint64_t crc_cache_bytes, io::AsyncQueue& queue)
     : disk_(disk),
       dir_(std::move(dir)),
       direct_(direct),
       buffered_write_max_(buffered_write_max),
+      crc_cache_bytes_(crc_cache_bytes),
       queue_(queue) {
   for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class)
     files_[size_class] = std::make_unique<Files>(size_class);
@@ -105,12 +103,35 @@ Result<void> BlockStore::grow(SizeClass size_class, uint64_t group) {
   return {};
 }
 
+Result<void> BlockStore::load_detached(BlockLocation location) {
+  if (files(location.size_class).bitmap.mark_used(location.number)) return {};
+  return fail(Errc::corrupt, "{}: two chunks reference block {}", data_path(location.size_class),
+              location.number);
+}
+
+bool BlockStore::is_stored(BlockLocation location, uint64_t filled) const {
+  const Files& own = *files_[location.size_class];
+  const uint64_t data_end = location.offset() + filled * checksum_unit_bytes(location.size_class);
+  const uint64_t crc_end =
+      location.number * crc_bytes(location.size_class) + filled * sizeof(uint32_t);
+  return data_end <= own.data_size_at_open && crc_end <= own.crc_size_at_open;
+}
+
+BlockRef BlockStore::attach(BlockLocation location, uint64_t filled) {
+  BlockRef block(*new Block(*this, location));
+  block->filled = static_cast<uint16_t>(filled);
+  return block;
+}
+
+bool BlockStore::detach(BlockRef& block) {
+  if (block->references_ > 1 || block->suspect || block->lost_ || block->crcs_) return false;
+  delete std::exchange(block.block_, nullptr);
+  return true;
+}
+
 Result<BlockRef> BlockStore::load_block(BlockLocation location, uint64_t filled,
                                         std::optional<SizeClass> overlays_of) {
-  if (!files(location.size_class).bitmap.mark_used(location.number)) {
-    return fail(Errc::corrupt, "{}: two chunks reference block {}", data_path(location.size_class),
-                location.number);
-  }
+  FF_TRY(load_detached(location));
   BlockRef block(*new Block(*this, location));
   update_filled(*block, filled, overlays_of);
   return block;
@@ -257,7 +278,7 @@ Task<Result<void>> BlockStore::read(BlockRef block, uint64_t offset, ByteSpan in
 // When the cache is full, evicts CRCs that no task holds.
 void BlockStore::cache(Block& block, CrcsRef crcs) {
   const size_t most = 8;  // entries checked per insertion: all may be in use
-  for (size_t i = 0; i < most && cached_bytes_ > kCrcCacheBytes; ++i) {
+  for (size_t i = 0; i < most && cached_bytes_ > crc_cache_bytes_; ++i) {
     Block& oldest = cached_.pop_front();
     if (oldest.crcs_.use_count() > 1) {
       cached_.push_back(oldest);

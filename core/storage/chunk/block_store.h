@@ -80,6 +80,7 @@ class BlockRef {
   }
 
  private:
+  friend class BlockStore;
   Block* block_ = nullptr;
 };
 
@@ -91,9 +92,10 @@ struct SizeClassUsage {
 
 class BlockStore {
  public:
-  // Writes of at most `buffered_write_max` bytes go through the page cache.
+  // Writes of at most `buffered_write_max` bytes go through the page cache. CRCs of up to
+  // `crc_cache_bytes` stay in memory.
   BlockStore(io::Disk& disk, std::string dir, bool direct, uint64_t buffered_write_max,
-             io::AsyncQueue& queue);
+             uint64_t crc_cache_bytes, io::AsyncQueue& queue);
   ~BlockStore();
   BlockStore(const BlockStore&) = delete;
   BlockStore& operator=(const BlockStore&) = delete;
@@ -106,6 +108,15 @@ class BlockStore {
   // already uses the block.
   Result<BlockRef> load_block(BlockLocation location, uint64_t filled,
                               std::optional<SizeClass> overlays_of);
+  // Blocks of chunks at rest (chunk_table.h) have no object. load_detached() registers such a
+  // block, with the errors of load_block(); is_stored(): its first units are within the files.
+  Result<void> load_detached(BlockLocation location);
+  bool is_stored(BlockLocation location, uint64_t filled) const;
+  // Makes the object of a registered block.
+  BlockRef attach(BlockLocation location, uint64_t filled);
+  // Removes the object and keeps the block registered. Returns false when the object is
+  // needed: others reference it, it is suspect, or its CRCs are cached.
+  bool detach(BlockRef& block);
   // Another version references the same block.
   void update_filled(Block& block, uint64_t filled, std::optional<SizeClass> overlays_of);
   // Clears the lost and suspect flags; the caller registers the remaining versions again.
@@ -182,6 +193,7 @@ class BlockStore {
   const std::string dir_;
   const bool direct_;
   const uint64_t buffered_write_max_;
+  const uint64_t crc_cache_bytes_;
   io::AsyncQueue& queue_;
   std::array<std::unique_ptr<Files>, kSizeClasses> files_;
   std::deque<Freed> freed_;  // in ascending order of epochs

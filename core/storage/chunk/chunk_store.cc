@@ -26,7 +26,7 @@ constexpr size_t kRemoveMax = 1000;
 }  // namespace
 
 ChunkStore::ChunkStore(ChunkStoreOptions options, DiskIdentity identity,
-                       std::unique_ptr<io::File> lock, Metadata metadata)
+                       std::unique_ptr<io::File> lock, std::unique_ptr<Metadata> metadata)
     : options_(std::move(options)),
       identity_(std::move(identity)),
       lock_(std::move(lock)),
@@ -37,7 +37,8 @@ ChunkStore::ChunkStore(ChunkStoreOptions options, DiskIdentity identity,
                                                    identity_, options_.boot_id)),
       after_failure_(options_.after_failure),
       queue_(options_.disk, options_.loop, options_.queue_depth),
-      blocks_(options_.disk, options_.dir, options_.direct, options_.buffered_write_max, queue_),
+      blocks_(options_.disk, options_.dir, options_.direct, options_.buffered_write_max,
+              options_.crc_cache_bytes, queue_),
       changed_(options_.loop),
       sync_requested_(options_.loop),
       pass_finished_(options_.loop),
@@ -63,17 +64,21 @@ Result<const ChunkStore::Target*> ChunkStore::find(TargetId target) const {
   return &found->second;
 }
 
-const ChunkStore::Chunk* ChunkStore::find(const Target& target, ChunkId id) const {
-  const auto found = target.chunks.find(id);
-  if (found == target.chunks.end() || found->second.versions.absent()) return nullptr;
-  return &found->second;
+const Chunk* ChunkStore::find(Target& target, ChunkId id) {
+  const Chunk* const found = target.chunks.find(id);
+  return found == nullptr || found->versions.absent() ? nullptr : found;
+}
+
+ChunkStore::Target& ChunkStore::add_target(TargetId id) {
+  return targets_.try_emplace(id, blocks_, options_.used_chunks_max).first->second;
 }
 
 // Claims a chunk for a change; the chunk need not exist.
 Result<ChunkStore::Claim> ChunkStore::claim(TargetId target, ChunkId id) {
   FF_TRY(health());
   FF_TRY(Target* const entry, find(target));
-  Chunk& chunk = entry->chunks[id];
+  entry->chunks.pack_some(durable_epoch_);
+  Chunk& chunk = entry->chunks.find_or_create(id);
   if (chunk.busy) {
     return fail(Errc::busy, "{}: chunk {} of target {} is being changed", dir(), to_string(id),
                 target);
@@ -159,7 +164,7 @@ void ChunkStore::mark_damaged(TargetId target, ChunkId id) {
 
 Task<Result<bool>> ChunkStore::verify(TargetId target, ChunkId id) {
   FF_CO_TRY(health());
-  FF_CO_TRY(const Target* const before, std::as_const(*this).find(target));
+  FF_CO_TRY(Target* const before, find(target));
   const Chunk* const chunk = find(*before, id);
   if (chunk == nullptr) co_return true;
   ChunkVersion stored_versions[2];
@@ -249,9 +254,11 @@ Task<Result<void>> ChunkStore::close() {
   RowChanges changes;
   changes.push_back({.key = key_of(RowKind::disk, {}), .body = disk_row(true)});
   auto committed = co_await committer_->commit_durably(std::move(changes));
+  co_await committer_->wait_idle();
   Error closed = fail(Errc::interrupted, "{}: the store is closed", dir());
   co_await gate_.close(std::move(closed));
   if (!committed) co_return record_failure(std::move(committed).error());
+  if (acked_ != nullptr) acked_->end(AckedPosition::State::closed);
   failure_ = fail(Errc::refused, "{}: the store is closed", dir());
   co_return Result<void>();
 }
@@ -259,6 +266,7 @@ Task<Result<void>> ChunkStore::close() {
 Task<void> ChunkStore::abandon() {
   Error abandoned = fail(Errc::interrupted, "{}: the store has failed", dir());
   co_await gate_.close(std::move(abandoned));
+  co_await committer_->wait_idle();
 }
 
 Task<Result<void>> ChunkStore::set_owner_record(std::string record) {
@@ -282,14 +290,14 @@ Task<Result<void>> ChunkStore::create_target(TargetId target, uint64_t chain) {
   const TargetRecord record{.chain = chain};
   RowChanges changes;
   changes.push_back({.key = key_of(RowKind::target, {target}), .body = encode(record)});
-  targets_[target].record = {
+  add_target(target).record = {
       .chain = chain, .state = 0, .removing = true};  // hidden until the row is committed
   auto committed = co_await commit_rows(std::move(changes)).shielded();
   if (!committed) {
     targets_.erase(target);
     co_return committed;
   }
-  targets_[target].record = record;
+  targets_.at(target).record = record;
   changed_epoch_ = blocks_.epoch();
   changed_.set();
   co_return Result<void>();
@@ -332,22 +340,23 @@ Task<Result<void>> ChunkStore::remove_target(TargetId target) {
 // goes last.
 Task<Result<void>> ChunkStore::remove_chunks(TargetId id) {
   Target& target = targets_.at(id);
-  while (!target.chunks.empty()) {
-    auto end = target.chunks.begin();
-    for (size_t i = 0; i < kRemoveMax && end != target.chunks.end(); ++i) ++end;
-    const ChunkId first = target.chunks.begin()->first;
-    const bool last = end == target.chunks.end();
+  while (target.chunks.size() > 0) {
+    std::vector<ChunkId> ids;
+    auto at = target.chunks.first_from({});
+    const ChunkId first = at->id;
+    for (; at && ids.size() < kRemoveMax; at = target.chunks.first_from(next(at->id))) {
+      ids.push_back(at->id);
+    }
     RowChanges changes;
-    changes.push_back(
-        {.key = key_of(RowKind::chunk, {id, first.inode, first.index}),
-         .body = std::nullopt,
-         .end = last ? key_of(RowKind::chunk, {id, UINT64_MAX, UINT64_MAX}) + '\0'
-                     : key_of(RowKind::chunk, {id, end->first.inode, end->first.index})});
+    changes.push_back({.key = key_of(RowKind::chunk, {id, first.inode, first.index}),
+                       .body = std::nullopt,
+                       .end = at ? key_of(RowKind::chunk, {id, at->id.inode, at->id.index})
+                                 : key_of(RowKind::chunk, {id, UINT64_MAX, UINT64_MAX}) + '\0'});
     FF_CO_TRY(co_await commit_rows(std::move(changes)));
-    target.tombstones.erase(
-        target.tombstones.begin(),
-        last ? target.tombstones.end() : target.tombstones.lower_bound(end->first));
-    target.chunks.erase(target.chunks.begin(), end);
+    for (const ChunkId& removed : ids) {
+      target.tombstones.erase(removed);
+      target.chunks.erase(removed);
+    }
     changed_epoch_ = blocks_.epoch();
     changed_.set();
   }
@@ -370,6 +379,7 @@ std::vector<TargetInfo> ChunkStore::targets() const {
   std::vector<TargetInfo> all;
   for (const auto& [id, target] : targets_) {
     if (target.record.removing) continue;
+    const auto last = target.chunks.last_before({UINT64_MAX, UINT64_MAX});
     all.push_back({.id = id,
                    .chain = target.record.chain,
                    .state = target.record.state,
@@ -377,7 +387,7 @@ std::vector<TargetInfo> ChunkStore::targets() const {
                    .chunks = target.chunks.size(),
                    .removed = target.tombstones.size(),
                    .bytes = target.bytes,
-                   .last_inode = target.chunks.empty() ? 0 : target.chunks.rbegin()->first.inode,
+                   .last_inode = last ? last->id.inode : 0,
                    .damaged = target.damaged.size()});
   }
   return all;
@@ -465,7 +475,9 @@ std::vector<ChunkId> ChunkStore::expired_tombstones(TargetId target, int64_t now
   if (!entry) return old;
   for (const ChunkId id : (*entry)->tombstones) {
     if (old.size() >= limit) break;
-    if (now_ns - (*entry)->chunks.at(id).versions.removed_ns >= kRetentionNs) old.push_back(id);
+    if (now_ns - (*entry)->chunks.used().at(id).versions.removed_ns >= kRetentionNs) {
+      old.push_back(id);
+    }
   }
   return old;
 }
@@ -474,11 +486,11 @@ Task<Result<void>> ChunkStore::prune_tombstones(TargetId target, std::vector<Chu
   FF_CO_TRY(health());
   FF_CO_TRY(Target* const entry, find(target));
   std::erase_if(ids, [&](const ChunkId id) {
-    return !entry->tombstones.contains(id) || entry->chunks.at(id).busy;
+    return !entry->tombstones.contains(id) || entry->chunks.find(id)->busy;
   });
   RowChanges changes;
   for (const ChunkId id : ids) {
-    entry->chunks.at(id).busy = true;
+    entry->chunks.find(id)->busy = true;
     ++entry->busy;
     changes.push_back(
         {.key = key_of(RowKind::chunk, {target, id.inode, id.index}), .body = std::nullopt});
@@ -487,7 +499,7 @@ Task<Result<void>> ChunkStore::prune_tombstones(TargetId target, std::vector<Chu
   const auto committed = co_await commit_rows(std::move(changes)).shielded();
   for (const ChunkId id : ids) {
     --entry->busy;
-    entry->chunks.at(id).busy = false;
+    entry->chunks.find(id)->busy = false;
     if (!committed) continue;
     entry->chunks.erase(id);
     entry->tombstones.erase(id);

@@ -33,6 +33,7 @@
 #include "storage/chunk/block_store.h"
 #include "storage/chunk/chunk.h"
 #include "storage/chunk/chunk_store_types.h"
+#include "storage/chunk/chunk_table.h"
 #include "storage/chunk/chunk_version.h"
 #include "storage/chunk/committer.h"
 #include "storage/chunk/disk_identity.h"
@@ -144,15 +145,11 @@ class ChunkStore {
   Task<Result<ScrubPage>> scrub(TargetId target, ChunkId from, size_t limit);
 
  private:
-  struct Chunk {
-    ChunkVersions versions;
-    uint64_t undo_epoch = 0;  // epoch of the newest undo row
-    bool busy = false;
-  };
   using Channel = std::pair<uint64_t, uint64_t>;  // client, channel
   struct Target {
+    Target(BlockStore& blocks, size_t used_max) : chunks(blocks, used_max) {}
     TargetRecord record;
-    std::map<ChunkId, Chunk> chunks;
+    ChunkTable chunks;
     std::set<ChunkId> tombstones;  // chunks that are tombstones without a pending version
     uint64_t bytes = 0;            // total length of the committed versions
     std::set<ChunkId> damaged;
@@ -166,7 +163,7 @@ class ChunkStore {
   struct StagedWrite;
   struct WriteExtent;
   ChunkStore(ChunkStoreOptions options, DiskIdentity identity, std::unique_ptr<io::File> lock,
-             Metadata metadata);
+             std::unique_ptr<Metadata> metadata);
 
   // chunk_store_open.cc
   static Result<void> check_blank(const ChunkStoreOptions& options);
@@ -182,7 +179,7 @@ class ChunkStore {
   Result<ChunkVersion> load_version(const VersionRecord& record,
                                     const std::vector<const ChunkVersion*>& shared);
   Result<ChunkVersions> load_versions(const ChunkRecord& record, const ChunkVersions* current);
-  Result<void> compare_with_acked();
+  void compare_with_acked(const std::optional<db::LogPosition>& format1);
   Task<Result<void>> recover(UndoRows undo);
   Task<Result<void>> write_again(const ChunkVersion& version);
   Task<Result<void>> write_all_again(const UndoRows& undo);
@@ -199,12 +196,13 @@ class ChunkStore {
   Error unknown_target(TargetId target) const;
   Result<Target*> find(TargetId target);
   Result<const Target*> find(TargetId target) const;
-  const Chunk* find(const Target& target, ChunkId id) const;
+  static const Chunk* find(Target& target, ChunkId id);
+  Target& add_target(TargetId id);
   Result<Claim> claim(TargetId target, ChunkId id);
   Error record_failure(Error error);
   Task<Result<void>> commit_rows(RowChanges changes);
   static void update_tombstones(Target& target, ChunkId id, const ChunkVersions& versions);
-  static bool has_content(const ChunkVersions& versions);
+  static bool has_content(const ChunkState& state);
   static void mark_suspect(const ChunkVersions& versions);
   Task<Result<void>> commit_versions(Claim& claim, ChunkVersions next, RowChanges more);
   Task<Result<void>> keep_durable();
@@ -244,11 +242,9 @@ class ChunkStore {
   const ChunkStoreOptions options_;
   const DiskIdentity identity_;
   const std::unique_ptr<io::File> lock_;
-  Metadata metadata_;
-  // Null: there is no such directory. Destroyed before the metadata: SQLite checkpoints its log
-  // when it closes the file.
-  std::unique_ptr<AckedPosition> acked_;
-  bool after_failure_;  // as in ChunkStoreOptions
+  const std::unique_ptr<Metadata> metadata_;
+  std::unique_ptr<AckedPosition> acked_;  // null: there is no such directory
+  bool after_failure_;                    // as in ChunkStoreOptions
   ShutdownKind last_shutdown_ = ShutdownKind::clean;
   uint64_t rolled_back_chunks_ = 0;
   uint64_t damaged_at_open_ = 0;

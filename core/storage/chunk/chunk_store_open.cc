@@ -1,7 +1,7 @@
 // chunk_store_open.cc: creating a disk, and opening it after a clean close, a process crash or a
 // power loss.
 //
-// Synced data is there: SQLite and the disk guarantee that. Unsynced changes are checked chunk by
+// Synced data is there: the log and the disk guarantee that. Unsynced changes are checked chunk by
 // chunk: each chunk with undo rows (chunk_store.cc) is read; if its data does not match its row,
 // the chunk is rolled back to the newest undo row whose data does.
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "platform/simd/crc32c.h"
 #include "storage/chunk/aligned_buffer.h"
 #include "storage/chunk/chunk_store.h"
+#include "storage/chunk/format1.h"
 
 namespace ff::chunk {
 namespace {
@@ -25,9 +26,12 @@ constexpr uint64_t kCheckBytes = kMiB;  // bytes read at a time when a chunk is 
 constexpr uint64_t kSamples = 8;
 constexpr uint64_t kSamplesBad = 2;
 
-Result<Metadata> open_metadata(const ChunkStoreOptions& options) {
-  return Metadata::open(options.disk, metadata_path(options.dir), options.loop.clock(),
-                        options.rng);
+MetadataOptions metadata_options(const ChunkStoreOptions& options, const DiskIdentity& identity) {
+  return {.disk = options.disk,
+          .dir = options.dir,
+          .disk_id = identity.disk,
+          .rng = options.rng,
+          .segment_bytes = options.log_segment_bytes};
 }
 
 constexpr char kClosed = 'c';
@@ -40,6 +44,30 @@ std::string make_disk_row(bool closed, const std::string& disk, const std::strin
   row += disk;
   row += boot;
   return row;
+}
+
+// The numbers of the key of a chunk: numbers_of() without memory, for millions of rows.
+std::optional<std::pair<TargetId, ChunkId>> chunk_of(std::string_view key) {
+  constexpr size_t kNumbers = 3;
+  if (key.size() != 1 + kNumbers * sizeof(uint64_t)) return std::nullopt;
+  const auto number = [&](size_t i) {
+    return __builtin_bswap64(load_le<uint64_t>(as_bytes(key).data() + 1 + i * sizeof(uint64_t)));
+  };
+  return std::pair(number(0), ChunkId{.inode = number(1), .index = number(2)});
+}
+
+// Whether the folder has metadata with targets: then ff-disk was lost.
+Result<bool> has_targets(MetadataOptions options) {
+  options.disk_id.clear();
+  auto metadata = Metadata::open(options);
+  if (!metadata && metadata.error().code == Errc::not_found) return false;
+  FF_TRY(const auto opened, std::move(metadata));
+  bool targets = false;
+  FF_TRY(opened->scan([&](RowKind table, std::string_view, std::string_view) {
+    targets |= table == RowKind::target;
+    return Result<void>();
+  }));
+  return targets;
 }
 
 // Checksum units that a version has written to its block.
@@ -64,7 +92,7 @@ Result<void> ChunkStore::check_blank(const ChunkStoreOptions& options) {
   FF_TRY(const auto entries, options.disk.list(options.dir));
   for (const io::DirEntry& entry : entries) {
     const bool own = entry.name == "lock" || entry.name == "lost+found" ||
-                     entry.name.starts_with("ff-disk") || entry.name.starts_with("chunks.sqlite");
+                     entry.name.starts_with("ff-disk") || entry.name.starts_with("chunks.");
     if (own) continue;
     return Error{Errc::refused,
                  fmt::format("{}: the folder is not empty: it contains {}", options.dir,
@@ -87,28 +115,21 @@ Result<void> ChunkStore::create(const ChunkStoreOptions& options, const DiskIden
                  "Use another folder, or use this disk as it is."};
   }
   if (found.error().code != Errc::not_found) return std::move(found).error();
-  {
-    // Leftovers of an interrupted create() are reused; metadata with targets means that ff-disk was
-    // lost.
-    FF_TRY(auto metadata, open_metadata(options));
-    bool targets = false;
-    FF_TRY(metadata.scan([&](RowKind table, std::string_view, std::string_view) {
-      targets |= table == RowKind::target;
-      return Result<void>();
-    }));
-    if (targets) {
-      return Error{
-          Errc::refused,
-          fmt::format("{}: the folder holds chunks, but the file ff-disk is missing", options.dir),
-          "Restore the file ff-disk, or empty the folder if its data is not needed."};
-    }
-    RowChanges changes;
-    changes.push_back({.key = key_of(RowKind::disk, {}),
-                       .body = make_disk_row(true, identity.disk, options.boot_id)});
-    FF_TRY(metadata.apply(changes));
-    FF_TRY(metadata.flush());
+  // Leftovers of an interrupted create() are replaced.
+  FF_TRY(const bool targets, has_targets(metadata_options(options, identity)));
+  FF_TRY(const bool format1, io::exists(options.disk, format1_path(options.dir)));
+  if (targets || format1) {
+    return Error{
+        Errc::refused,
+        fmt::format("{}: the folder holds chunks, but the file ff-disk is missing", options.dir),
+        "Restore the file ff-disk, or empty the folder if its data is not needed."};
   }
-  FF_TRY(options.disk.sync_dir(options.dir));
+  std::string row;
+  const std::string body = make_disk_row(true, identity.disk, options.boot_id);
+  append_row(row, {.kind = RowView::Kind::put, .key = key_of(RowKind::disk, {}), .value = body});
+  LogRows rows;
+  FF_TRY(rows.apply(row));
+  FF_TRY(Metadata::create(metadata_options(options, identity), *rows.source()));
   return write_identity(options.disk, options.dir, identity);
 }
 
@@ -117,27 +138,38 @@ Task<Result<std::unique_ptr<ChunkStore>>> ChunkStore::open(ChunkStoreOptions opt
   FF_CO_TRY(auto identity, read_identity(options.disk, options.dir));
   FF_CO_TRY(check_cluster(identity, options.cluster, options.dir));
   FF_CO_TRY(auto lock, lock_disk(options.disk, options.dir));
-  const std::string path = metadata_path(options.dir);
-  FF_CO_TRY(const bool there, io::exists(options.disk, path));
-  if (!there) {
-    co_return Error{
-        Errc::corrupt,
-        fmt::format("{}: the metadata file is missing, so no chunk can be located", path),
-        "Restore the file, or replace the targets of the disk: ff admin replace-target."};
+  const MetadataOptions of_metadata = metadata_options(options, identity);
+  std::optional<db::LogPosition> format1;
+  if (identity.format < kDiskFormat) {
+    FF_CO_TRY(format1, upgrade_format1(of_metadata, identity, options.loop.clock()));
   }
-  FF_CO_TRY(auto metadata, open_metadata(options));
-  std::unique_ptr<ChunkStore> store(new ChunkStore(std::move(options), std::move(identity),
-                                                   std::move(lock), std::move(metadata)));
+  FF_CO_TRY(remove_format1(options.disk, options.dir));
+  auto metadata = Metadata::open(of_metadata);
+  if (!metadata && metadata.error().code == Errc::not_found) {
+    co_return Error{Errc::corrupt,
+                    fmt::format("{}: the metadata file is missing, so no chunk can be located",
+                                metadata_path(options.dir)),
+                    "Restore the file, or replace the targets of the disk: ff admin "
+                    "replace-target."};
+  }
+  FF_CO_TRY(auto opened, std::move(metadata));
+  std::unique_ptr<ChunkStore> store(
+      new ChunkStore(std::move(options), std::move(identity), std::move(lock), std::move(opened)));
   FF_CO_TRY(auto undo, store->load());
-  FF_CO_TRY(store->compare_with_acked());
+  store->compare_with_acked(format1);
+  FF_CO_TRY(store->metadata_->start());
   FF_CO_TRY(co_await store->recover(std::move(undo)).shielded());
-  for (auto& [id, target] : store->targets_) {
-    for (const auto& [chunk_id, chunk] : target.chunks) {
-      target.bytes += chunk.versions.committed.state.length;
-    }
+  if (store->acked_ != nullptr) {  // what was lost is recorded
+    store->acked_->begin(store->metadata_->position());
+    store->metadata_->report_to(*store->acked_);
   }
-  store->committer_ = std::make_unique<Committer>(store->metadata_, store->options_.loop,
-                                                  store->options_.commit_on);
+  for (auto& [id, target] : store->targets_) {
+    target.chunks.each([&bytes = target.bytes](const ChunkId&, uint64_t length, const auto&, bool) {
+      bytes += length;
+    });
+  }
+  store->committer_ = std::make_unique<Committer>(*store->metadata_, store->options_.loop,
+                                                  store->queue_, store->options_.commit_on);
   std::vector<TargetId> removed;
   for (const auto& [id, target] : store->targets_) {
     if (target.record.removing) removed.push_back(id);
@@ -153,7 +185,7 @@ Result<ChunkStore::UndoRows> ChunkStore::load() {
   FF_TRY(blocks_.open());
   UndoRows undo;
   std::string disk;
-  FF_TRY(metadata_.scan([&](RowKind table, std::string_view key, std::string_view body) {
+  FF_TRY(metadata_->scan([&](RowKind table, std::string_view key, std::string_view body) {
     switch (table) {
       case RowKind::disk: disk = body; return Result<void>();
       case RowKind::target: return load_target(key, body);
@@ -170,7 +202,7 @@ Result<ChunkStore::UndoRows> ChunkStore::load() {
 }
 
 Error ChunkStore::bad_row(std::string_view what) const {
-  return fail(Errc::corrupt, "{}: {}", metadata_.path(), what);
+  return fail(Errc::corrupt, "{}: {}", metadata_path(dir()), what);
 }
 
 std::string ChunkStore::disk_row(bool closed) const {
@@ -181,10 +213,10 @@ Result<void> ChunkStore::check_disk_row(const std::string& row) {
   const std::string ours = disk_row(false);
   const size_t ids = 2 + identity_.disk.size();
   if (row.size() < ids || row.substr(1, ids - 1) != ours.substr(1, ids - 1)) {
-    return Error{
-        Errc::corrupt,
-        fmt::format("{}: this is not the metadata of disk {}", metadata_.path(), identity_.disk),
-        "Restore files that belong together, or empty the folder."};
+    return Error{Errc::corrupt,
+                 fmt::format("{}: this is not the metadata of disk {}", metadata_path(dir()),
+                             identity_.disk),
+                 "Restore files that belong together, or empty the folder."};
   }
   if (row[0] == kClosed) {
     last_shutdown_ = ShutdownKind::clean;
@@ -196,39 +228,37 @@ Result<void> ChunkStore::check_disk_row(const std::string& row) {
 }
 
 // Finds out what the disk has lost since an earlier process of this boot acknowledged changes.
-Result<void> ChunkStore::compare_with_acked() {
-  if (acked_ == nullptr) return {};
-  FF_TRY(metadata_.checkpoint());
-  const db::LogPosition now = metadata_.log_position();
+// `format1`: the end of its SQLite log, if the disk has just been upgraded.
+void ChunkStore::compare_with_acked(const std::optional<db::LogPosition>& format1) {
+  if (acked_ == nullptr) return;
+  const uint64_t now = metadata_->position();
   if (acked_->found() == AckedPosition::State::failed) after_failure_ = true;
-  if (acked_->is_behind(now)) {
+  if (format1 ? acked_->is_behind(*format1) : acked_->is_behind(now)) {
     last_shutdown_ = ShutdownKind::writes_lost;
     log_error("a disk has lost acknowledged changes although the machine was not restarted",
               {{"dir", dir()}, {"disk", identity_.disk}});
   }
-  acked_->begin(now);
-  metadata_.report_to(*acked_);
-  return {};
 }
 
 Result<void> ChunkStore::load_target(std::string_view key, std::string_view body) {
   const auto numbers = numbers_of(key, 1);
   if (!numbers) return bad_row("invalid key of a target row");
-  FF_TRY(targets_[(*numbers)[0]].record, decode_target(body));
+  FF_TRY(add_target((*numbers)[0]).record, decode_target(body));
   return {};
 }
 
 Result<void> ChunkStore::load_chunk(std::string_view key, std::string_view body) {
-  const auto numbers = numbers_of(key, 3);
-  const auto target = numbers ? targets_.find((*numbers)[0]) : targets_.end();
+  const auto numbers = chunk_of(key);
+  const auto target = numbers ? targets_.find(numbers->first) : targets_.end();
   if (target == targets_.end()) return bad_row("row of a chunk without a target");
-  const ChunkId id{.inode = (*numbers)[1], .index = (*numbers)[2]};
+  const ChunkId id = numbers->second;
   auto record = decode_record(body);
-  if (!record) return std::move(record).error().with_context(metadata_.path() + ": ");
+  if (!record) return std::move(record).error().with_context(metadata_path(dir()) + ": ");
+  ChunkTable& chunks = target->second.chunks;
+  if (chunks.can_rest(*record)) return chunks.load_resting(id, *record);
   FF_TRY(auto versions, load_versions(*record, nullptr));
   update_tombstones(target->second, id, versions);
-  auto& chunks = target->second.chunks;
-  chunks.emplace_hint(chunks.end(), id, Chunk{.versions = std::move(versions)});
+  chunks.find_or_create(id).versions = std::move(versions);
   return {};
 }
 
@@ -238,9 +268,11 @@ Result<void> ChunkStore::load_damage(std::string_view key) {
   if (!numbers) return bad_row("invalid key of a damage row");
   const auto target = targets_.find((*numbers)[0]);
   const ChunkId id{.inode = (*numbers)[1], .index = (*numbers)[2]};
-  if (target == targets_.end() || !target->second.chunks.contains(id)) return {};
+  if (target == targets_.end()) return {};
+  const Chunk* const chunk = target->second.chunks.find(id);
+  if (chunk == nullptr) return {};
   target->second.damaged.insert(id);
-  mark_suspect(target->second.chunks.at(id).versions);
+  mark_suspect(chunk->versions);
   return {};
 }
 
@@ -347,9 +379,9 @@ Task<Result<bool>> ChunkStore::recover_chunk(Target& target, ChunkId id,
                                              const std::vector<std::string>& undo) {
   bool changed = false;
   for (auto older = undo.rbegin();; ++older) {
-    const auto found = target.chunks.find(id);
-    if (found == target.chunks.end()) co_return changed;
-    ChunkVersions& versions = found->second.versions;
+    Chunk* const found = target.chunks.find(id);
+    if (found == nullptr) co_return changed;
+    ChunkVersions& versions = found->versions;
     FF_CO_TRY(const bool sound, co_await verify_version(versions.committed));
     bool pending_sound = true;
     if (sound && versions.pending) {
@@ -371,7 +403,7 @@ Task<Result<bool>> ChunkStore::recover_chunk(Target& target, ChunkId id,
     }
     changed = true;
     if (older->empty()) {
-      target.chunks.erase(found);
+      target.chunks.erase(id);
       continue;
     }
     FF_CO_TRY(const ChunkRecord record, decode_record(*older));
@@ -383,10 +415,8 @@ Task<Result<bool>> ChunkStore::recover_chunk(Target& target, ChunkId id,
 // Drops results of updates that were rolled back; their clients send them again.
 void ChunkStore::roll_back_results(TargetId id, Target& target, ChunkId chunk,
                                    RowChanges& changes) {
-  const auto found = target.chunks.find(chunk);
-  const ChunkVersions none;
-  const ChunkVersions& left = found == target.chunks.end() ? none : found->second.versions;
-  const uint64_t committed = left.committed.state.version;
+  const ChunkState left = target.chunks.state(chunk).value_or(ChunkState());
+  const uint64_t committed = left.committed.version;
   for (auto at = target.channels.begin(); at != target.channels.end();) {
     const auto [client, channel] = at->first;
     ChannelResult& result = at->second;
@@ -396,7 +426,7 @@ void ChunkStore::roll_back_results(TargetId id, Target& target, ChunkId chunk,
       continue;
     }
     const std::string key = key_of(RowKind::result, {id, client, channel});
-    if (left.pending && left.pending->version.state.version == version) {
+    if (left.pending && left.pending->state.version == version) {
       result.committed = false;
       changes.push_back({.key = key, .body = encode(result)});
       ++at;
@@ -411,29 +441,28 @@ void ChunkStore::roll_back_results(TargetId id, Target& target, ChunkId chunk,
 // older copy, or be empty. Reads one unit of a few unchanged chunks per size class. When several do
 // not match, all chunks of the class are marked suspect.
 Task<Result<void>> ChunkStore::detect_replaced_files() {
-  const auto each = [&](const auto& look) {
+  // Calls `visit` for each chunk of a block that is not known to be lost.
+  const auto each = [&](const auto& visit) {
     for (auto& [id, target] : targets_) {
-      for (auto& [chunk_id, chunk] : target.chunks) {
-        const ChunkVersion& version = chunk.versions.committed;
-        if (version.block) look(version.block->location.size_class, chunk.versions);
-      }
+      target.chunks.each([&](const ChunkId& chunk, uint64_t, const auto& block, bool suspect) {
+        if (block && !suspect) visit(target, chunk, block->size_class);
+      });
     }
   };
+  using Found = std::vector<std::pair<Target*, ChunkId>>;
   std::array<uint64_t, kSizeClasses> sound{};
-  each([&](SizeClass size_class, const ChunkVersions& versions) {
-    sound[size_class] += versions.suspect() ? 0 : 1;
-  });
+  each([&](Target&, const ChunkId&, SizeClass size_class) { ++sound[size_class]; });
   std::array<uint64_t, kSizeClasses> seen{};
-  std::array<std::vector<ChunkVersion>, kSizeClasses> samples;
-  each([&](SizeClass size_class, const ChunkVersions& versions) {
+  std::array<Found, kSizeClasses> samples;
+  each([&](Target& target, const ChunkId& id, SizeClass size_class) {
     const uint64_t step = std::max<uint64_t>(1, sound[size_class] / kSamples);
-    if (versions.suspect() || seen[size_class]++ % step != 0) return;
-    samples[size_class].push_back(versions.committed);
+    if (seen[size_class]++ % step == 0) samples[size_class].emplace_back(&target, id);
   });
   std::array<bool, kSizeClasses> strange{};
   for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
     uint64_t bad = 0;
-    for (const ChunkVersion& version : samples[size_class]) {
+    for (const auto& [target, id] : samples[size_class]) {
+      const ChunkVersion version = target->chunks.find(id)->versions.committed;
       const AlignedBuffer memory(version.unit_bytes());
       const auto read =
           co_await read_version(version, 0, memory.span().first(version.unit_length(0)), false);
@@ -449,9 +478,11 @@ Task<Result<void>> ChunkStore::detect_replaced_files() {
                {"sampled", samples[size_class].size()},
                {"bad", bad}});
   }
-  each([&](SizeClass size_class, const ChunkVersions& versions) {
-    if (strange[size_class]) mark_suspect(versions);
+  Found doubtful;
+  each([&](Target& target, const ChunkId& id, SizeClass size_class) {
+    if (strange[size_class]) doubtful.emplace_back(&target, id);
   });
+  for (const auto& [target, id] : doubtful) mark_suspect(target->chunks.find(id)->versions);
   co_return Result<void>();
 }
 
@@ -460,12 +491,12 @@ void ChunkStore::record_damage(RowChanges& changes) {
   for (auto& [id, target] : targets_) {
     if (target.record.removing) continue;
     std::erase_if(target.damaged, [&](const ChunkId gone) {
-      const auto found = target.chunks.find(gone);
-      if (found != target.chunks.end() && found->second.versions.suspect()) return false;
+      const Chunk* const found = target.chunks.find(gone);
+      if (found != nullptr && found->versions.suspect()) return false;
       changes.push_back(damage_row(id, gone, false));
       return true;
     });
-    for (const auto& [chunk_id, chunk] : target.chunks) {
+    for (const auto& [chunk_id, chunk] : target.chunks.used()) {
       if (!chunk.versions.suspect() || !target.damaged.insert(chunk_id).second) continue;
       ++damaged_at_open_;
       changes.push_back(damage_row(id, chunk_id, true));
@@ -490,18 +521,17 @@ Task<Result<void>> ChunkStore::write_again(const ChunkVersion& version) {
   co_return co_await blocks_.store_crcs(version.block, crcs, 0, version.units());
 }
 
-// Each chunk with undo rows may have data that is not durable (chunk_store.cc); so may the metadata
-// that a checkpoint copies.
+// Each chunk with undo rows may have data that is not durable (chunk_store.cc). Metadata::start()
+// has written the rows again.
 Task<Result<void>> ChunkStore::write_all_again(const UndoRows& undo) {
-  FF_CO_TRY(metadata_.checkpoint());
   for (const auto& [which, rows] : undo) {
     const auto target = targets_.find(which.first);
     if (target == targets_.end()) continue;
-    const auto chunk = target->second.chunks.find(which.second);
-    if (chunk == target->second.chunks.end() || chunk->second.versions.suspect()) continue;
-    FF_CO_TRY(co_await write_again(chunk->second.versions.committed));
-    if (!chunk->second.versions.pending) continue;
-    FF_CO_TRY(co_await write_again(chunk->second.versions.pending->version));
+    const Chunk* const chunk = target->second.chunks.find(which.second);
+    if (chunk == nullptr || chunk->versions.suspect()) continue;
+    FF_CO_TRY(co_await write_again(chunk->versions.committed));
+    if (!chunk->versions.pending) continue;
+    FF_CO_TRY(co_await write_again(chunk->versions.pending->version));
   }
   co_return Result<void>();
 }
@@ -518,8 +548,8 @@ Task<Result<void>> ChunkStore::recover(UndoRows undo) {
     roll_back_results(which.first, target->second, id, changes);
     RowChange row{.key = key_of(RowKind::chunk, {which.first, id.inode, id.index}),
                   .body = std::nullopt};
-    const auto left = target->second.chunks.find(id);
-    if (left != target->second.chunks.end()) row.body = row_of(left->second.versions);
+    const Chunk* const left = target->second.chunks.find(id);
+    if (left != nullptr) row.body = row_of(left->versions);
     changes.push_back(std::move(row));
   }
   if (after_failure_) FF_CO_TRY(co_await write_all_again(undo));
@@ -541,8 +571,8 @@ Task<Result<void>> ChunkStore::recover(UndoRows undo) {
     target.record.power_lost = true;
     changes.push_back({.key = key_of(RowKind::target, {id}), .body = encode(target.record)});
   }
-  FF_CO_TRY(metadata_.apply(changes));
-  FF_CO_TRY(metadata_.flush());
+  FF_CO_TRY(metadata_->apply(changes));
+  FF_CO_TRY(metadata_->flush());
   blocks_.reclaim(blocks_.end_epoch());
   blocks_.punch_unused_groups();
   co_return Result<void>();

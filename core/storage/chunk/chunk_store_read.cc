@@ -151,7 +151,8 @@ Task<Result<uint32_t>> ChunkStore::read_version(ChunkVersion version, uint64_t o
 }
 
 Task<Result<ReadResult>> ChunkStore::read(ReadRequest request, ByteSpan into) {
-  FF_CO_TRY(const Target* const target, std::as_const(*this).find(request.target));
+  FF_CO_TRY(Target* const target, find(request.target));
+  target->chunks.pack_some(durable_epoch_);
   const Chunk* const chunk = find(*target, request.id);
   const ChunkVersion* found = nullptr;
   if (chunk != nullptr && request.kind == VersionKind::committed)
@@ -189,7 +190,7 @@ Task<Result<ReadResult>> ChunkStore::read(ReadRequest request, ByteSpan into) {
 
 Task<Result<std::vector<DamagedRange>>> ChunkStore::salvage(TargetId target, ChunkId id,
                                                             ByteSpan into) {
-  FF_CO_TRY(const Target* const entry, std::as_const(*this).find(target));
+  FF_CO_TRY(Target* const entry, find(target));
   const Chunk* const chunk = find(*entry, id);
   const ChunkVersion version = chunk == nullptr ? ChunkVersion() : chunk->versions.committed;
   if (version.state.length != into.size()) {
@@ -222,39 +223,37 @@ Task<Result<std::vector<DamagedRange>>> ChunkStore::salvage(TargetId target, Chu
 
 Result<ChunkState> ChunkStore::state(TargetId target, ChunkId id) const {
   FF_TRY(const Target* const entry, find(target));
-  const Chunk* const chunk = find(*entry, id);
-  return chunk == nullptr ? ChunkState() : state_of(chunk->versions);
+  return entry->chunks.state(id).value_or(ChunkState());
 }
 
 Result<std::vector<ChunkInfo>> ChunkStore::list(TargetId target, ChunkId from, size_t limit) const {
   FF_TRY(const Target* const entry, find(target));
   std::vector<ChunkInfo> all;
-  for (auto at = entry->chunks.lower_bound(from); at != entry->chunks.end() && all.size() < limit;
-       ++at) {
-    if (at->second.versions.absent()) continue;
-    all.push_back({.id = at->first, .state = state_of(at->second.versions)});
+  for (auto at = entry->chunks.first_from(from); at && all.size() < limit;
+       at = entry->chunks.first_from(next(at->id))) {
+    if (at->state.committed.version > 0 || at->state.pending) all.push_back(*at);
   }
   return all;
 }
 
 // Whether the chunk exists, or a pending version creates it.
-bool ChunkStore::has_content(const ChunkVersions& versions) {
-  const bool there = versions.committed.state.version > 0 && !versions.committed.state.removed;
-  return there || (versions.pending && !versions.pending->version.state.removed);
+bool ChunkStore::has_content(const ChunkState& state) {
+  const bool there = state.committed.version > 0 && !state.committed.removed;
+  return there || (state.pending && !state.pending->state.removed);
 }
 
 Result<std::vector<uint64_t>> ChunkStore::list_inodes(TargetId target, uint64_t from,
                                                       size_t limit) const {
   FF_TRY(const Target* const entry, find(target));
   std::vector<uint64_t> inodes;
-  auto at = entry->chunks.lower_bound({.inode = from, .index = 0});
-  while (at != entry->chunks.end() && inodes.size() < limit) {
-    if (has_content(at->second.versions)) {
-      inodes.push_back(at->first.inode);
-      at = entry->chunks.upper_bound({.inode = at->first.inode, .index = UINT64_MAX});
-    } else {
-      ++at;
+  auto at = entry->chunks.first_from({.inode = from, .index = 0});
+  while (at && inodes.size() < limit) {
+    ChunkId last = at->id;
+    if (has_content(at->state)) {
+      inodes.push_back(last.inode);
+      last.index = UINT64_MAX;
     }
+    at = entry->chunks.first_from(next(last));
   }
   return inodes;
 }
@@ -264,22 +263,22 @@ Result<ChunkRangePage> ChunkStore::list_range(TargetId target, ChunkRangeQuery a
   FF_TRY(const Target* const entry, find(target));
   ChunkRangePage page;
   size_t scanned = 0;
-  auto at = entry->chunks.lower_bound({.inode = asked.inode, .index = asked.from});
-  const auto end = entry->chunks.lower_bound({.inode = asked.inode, .index = asked.end});
-  for (; at != end; ++at) {
+  const auto within = [&](const std::optional<ChunkInfo>& at) {
+    return at && at->id < ChunkId{.inode = asked.inode, .index = asked.end};
+  };
+  for (auto at = entry->chunks.first_from({.inode = asked.inode, .index = asked.from}); within(at);
+       at = entry->chunks.first_from(next(at->id))) {
     if (page.chunks.size() >= asked.limit || scanned++ >= kScannedMax) {
-      page.next = at->first.index;
+      page.next = at->id.index;
       break;
     }
-    if (!has_content(at->second.versions)) continue;
-    page.chunks.push_back({.id = at->first, .state = state_of(at->second.versions)});
+    if (has_content(at->state)) page.chunks.push_back(*at);
   }
   if (asked.step == 0 || page.chunks.empty()) return page;
-  const ChunkId first = page.chunks.front().id;
-  uint64_t wanted = first.index;
-  for (auto entry_of_run = entry->chunks.find(first);
-       entry_of_run != end && page.run < asked.run_max; ++entry_of_run) {
-    if (entry_of_run->first.index != wanted || !has_content(entry_of_run->second.versions)) break;
+  uint64_t wanted = page.chunks.front().id.index;
+  for (auto at = entry->chunks.first_from(page.chunks.front().id);
+       within(at) && page.run < asked.run_max; at = entry->chunks.first_from(next(at->id))) {
+    if (at->id.index != wanted || !has_content(at->state)) break;
     page.run++;
     wanted += asked.step;
   }
@@ -288,11 +287,9 @@ Result<ChunkRangePage> ChunkStore::list_range(TargetId target, ChunkRangeQuery a
 
 Result<std::optional<ChunkInfo>> ChunkStore::last_chunk(TargetId target, uint64_t inode) const {
   FF_TRY(const Target* const entry, find(target));
-  auto at = entry->chunks.upper_bound({.inode = inode, .index = UINT64_MAX});
-  while (at != entry->chunks.begin() && std::prev(at)->first.inode == inode) {
-    --at;
-    if (!has_content(at->second.versions)) continue;
-    return std::optional(ChunkInfo{.id = at->first, .state = state_of(at->second.versions)});
+  for (auto at = entry->chunks.last_before(next({.inode = inode, .index = UINT64_MAX}));
+       at && at->id.inode == inode; at = entry->chunks.last_before(at->id)) {
+    if (has_content(at->state)) return at;
   }
   return std::optional<ChunkInfo>();
 }
@@ -306,7 +303,8 @@ Task<Result<ScrubPage>> ChunkStore::scrub(TargetId target, ChunkId from, size_t 
       break;
     }
     ++done.chunks;
-    FF_CO_TRY(const Target* const entry, std::as_const(*this).find(target));
+    FF_CO_TRY(Target* const entry, find(target));
+    entry->chunks.pack_some(durable_epoch_);
     const Chunk* const chunk = find(*entry, info.id);
     if (chunk == nullptr) continue;  // removed meanwhile
     ChunkVersion stored_versions[2];

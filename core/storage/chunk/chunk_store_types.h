@@ -109,6 +109,12 @@ struct ScrubPage {
 // no wait.
 constexpr uint64_t kBufferedWriteMax = 32 * kKiB;
 
+// CRCs of the blocks of a disk in memory: enough for 64 GiB in chunks of 1 MiB.
+constexpr uint64_t kCrcCacheBytes = 64 * kMiB;
+
+// Chunks of a target that keep the objects of their versions: some MiB.
+constexpr size_t kUsedChunksMax = 16'384;
+
 struct ChunkStoreOptions {
   io::Disk& disk;
   Loop& loop;
@@ -117,6 +123,9 @@ struct ChunkStoreOptions {
   std::string cluster;
   std::string boot_id;  // boot id of the machine: /proc/sys/kernel/random/boot_id
   CommitOn commit_on = CommitOn::thread;
+  uint64_t log_segment_bytes = kLogSegmentBytes;  // of the log of the metadata (metadata_log.h)
+  uint64_t crc_cache_bytes = kCrcCacheBytes;
+  size_t used_chunks_max = kUsedChunksMax;  // of a target, in ChunkTable
   bool direct = true;  // use O_DIRECT where the file system supports it; false: page cache
   uint64_t buffered_write_max =
       kBufferedWriteMax;      // largest write that goes through the page cache (BlockStore::write)

@@ -50,7 +50,7 @@ Error not_ours(const std::string& path) {
 }  // namespace
 
 std::string to_line(const DiskIdentity& identity) {
-  std::string line = fmt::format("{}{} cluster={} disk={} node={}", kMagic, kDiskFormat,
+  std::string line = fmt::format("{}{} cluster={} disk={} node={}", kMagic, identity.format,
                                  identity.cluster, identity.disk, identity.node);
   const std::string crc = crc_of(line);
   line += kCrc;
@@ -79,12 +79,14 @@ Result<DiskIdentity> parse_identity(std::string_view line, const std::string& pa
   const auto cluster = value_of(take_word(words), "cluster=");
   const auto disk = value_of(take_word(words), "disk=");
   const auto node = value_of(take_word(words), "node=");
-  if (*format != kDiskFormat || !cluster || !good_id(*cluster) || !disk || !good_id(*disk) ||
-      !node || !parse_u64(*node) || !take_word(words).starts_with("crc=") || !words.empty()) {
+  if (*format < 1 || !cluster || !good_id(*cluster) || !disk || !good_id(*disk) || !node ||
+      !parse_u64(*node) || !take_word(words).starts_with("crc=") || !words.empty()) {
     return damaged;
   }
-  return DiskIdentity{
-      .cluster = std::string(*cluster), .disk = std::string(*disk), .node = *parse_u64(*node)};
+  return DiskIdentity{.cluster = std::string(*cluster),
+                      .disk = std::string(*disk),
+                      .node = *parse_u64(*node),
+                      .format = static_cast<uint32_t>(*format)};
 }
 
 Result<std::unique_ptr<io::File>> lock_disk(io::Disk& disk, const std::string& dir) {

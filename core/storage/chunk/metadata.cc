@@ -1,89 +1,103 @@
-// metadata.cc: keys, checksummed rows, and the SQL statements.
+// metadata.cc: life of a disk's metadata: creation, opening, changes, checkpoints.
 #include "storage/chunk/metadata.h"
 
-#include <bit>
+#include <algorithm>
 #include <utility>
 
+#include "platform/base/check.h"
+#include "platform/base/text.h"
 #include "platform/io/files.h"
-#include "platform/simd/crc32c.h"
 
 namespace ff::chunk {
 namespace {
 
-constexpr const char* kMigrations[] = {
-    "CREATE TABLE row (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",
-};
-
-// Size of the write-ahead log that triggers a checkpoint: 32 MiB. A checkpoint costs two fsyncs
-// during which all writers wait, and opening reads such a log in a short time.
-constexpr int kLogPages = 8192;
-
-constexpr size_t kSealBytes = 4;
-
-uint32_t seal_of(std::string_view key, std::string_view body) {
-  return simd::crc32c(as_bytes(body), simd::crc32c(as_bytes(key)));
-}
-
-std::string sealed(std::string_view key, std::string_view body) {
-  std::string value;
-  append_le(value, seal_of(key, body));
-  value += body;
-  return value;
-}
+constexpr std::string_view kRunPrefix = "chunks.run-";
 
 }  // namespace
 
-std::string metadata_path(const std::string& dir) { return io::join(dir, "chunks.sqlite"); }
+Metadata::Metadata(const MetadataOptions& options)
+    : disk_(options.disk),
+      dir_(options.dir),
+      rng_(std::make_unique<SeededRng>(options.rng.next())),
+      log_(options.disk, options.dir, options.disk_id, *rng_, options.segment_bytes),
+      checkpoint_{.disk = options.disk_id} {}
 
-std::string key_of(RowKind table, std::initializer_list<uint64_t> numbers) {
-  std::string key(1, static_cast<char>(table));
-  for (const uint64_t number : numbers) append_be(key, number);
-  return key;
-}
-
-std::optional<std::vector<uint64_t>> numbers_of(std::string_view key, size_t count) {
-  if (key.size() != 1 + count * sizeof(uint64_t)) return std::nullopt;
-  std::vector<uint64_t> numbers(count);
-  for (size_t i = 0; i < count; ++i) {
-    numbers[i] =
-        __builtin_bswap64(load_le<uint64_t>(as_bytes(key).data() + 1 + i * sizeof(uint64_t)));
+Result<void> Metadata::create(const MetadataOptions& options, RowSource& rows) {
+  FF_TRY(const auto entries, options.disk.list(options.dir));
+  for (const io::DirEntry& entry : entries) {
+    const bool ours = entry.name.starts_with("chunks.index") ||
+                      entry.name.starts_with("chunks.log-") || entry.name.starts_with(kRunPrefix);
+    if (ours) FF_TRY(options.disk.remove(io::join(options.dir, entry.name)));
   }
-  return numbers;
+  Metadata made(options);
+  FF_TRY(const RunInfo run, write_run(options.disk, options.dir, made.next_run_++, rows));
+  if (run.bytes > 0) made.checkpoint_.runs.push_back(run);
+  return made.start();
 }
 
-RowChange damage_row(TargetId target, const ChunkId& id, bool damaged) {
-  return {.key = key_of(RowKind::damage, {target, id.inode, id.index}),
-          .body = damaged ? std::optional(std::string()) : std::nullopt};
+Result<std::unique_ptr<Metadata>> Metadata::open(const MetadataOptions& options) {
+  FF_TRY(auto checkpoint, read_checkpoint(options.disk, options.dir));
+  if (!options.disk_id.empty() && checkpoint.disk != options.disk_id) {
+    return Error{Errc::corrupt,
+                 fmt::format("{}: this is not the metadata of disk {}", metadata_path(options.dir),
+                             options.disk_id),
+                 "Restore files that belong together, or empty the folder."};
+  }
+  MetadataOptions found = options;
+  found.disk_id = checkpoint.disk;
+  std::unique_ptr<Metadata> opened(new Metadata(found));
+  opened->checkpoint_ = std::move(checkpoint);
+  FF_TRY(opened->remove_leftovers());
+  FF_TRY(opened->log_.open(opened->checkpoint_.segment, opened->checkpoint_.lsn,
+                           [&](std::string_view rows) { return opened->rows_.apply(rows); }));
+  return opened;
 }
 
-Result<Metadata> Metadata::open(io::Disk& disk, const std::string& path, Clock& clock, Rng& rng) {
-  auto own_rng = std::make_unique<SeededRng>(rng.next());
-  const db::DatabaseOptions options{
-      .disk = &disk, .rng = own_rng.get(), .synchronous = db::Synchronous::normal};
-  FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
-  database.disable_auto_checkpoint();
-  FF_TRY(auto scan, database.prepare("SELECT key, value FROM row ORDER BY key"));
-  FF_TRY(auto put, database.prepare("REPLACE INTO row (key, value) VALUES (?, ?)"));
-  FF_TRY(auto erase, database.prepare("DELETE FROM row WHERE key = ?"));
-  FF_TRY(auto erase_range, database.prepare("DELETE FROM row WHERE key >= ? AND key < ?"));
-  return Metadata(std::move(own_rng), std::move(database), std::move(scan), std::move(put),
-                  std::move(erase), std::move(erase_range));
+// Runs that no index names.
+Result<void> Metadata::remove_leftovers() {
+  FF_TRY(const auto entries, disk_.list(dir_));
+  for (const io::DirEntry& entry : entries) {
+    if (!entry.name.starts_with(kRunPrefix)) continue;
+    const auto number = parse_u64(std::string_view(entry.name).substr(kRunPrefix.size()));
+    if (!number) continue;
+    next_run_ = std::max(next_run_, *number + 1);
+    const auto named = std::ranges::find(checkpoint_.runs, *number, &RunInfo::number);
+    if (named == checkpoint_.runs.end()) FF_TRY(disk_.remove(io::join(dir_, entry.name)));
+  }
+  return {};
 }
 
-Metadata::Metadata(std::unique_ptr<Rng> rng, db::Database database, db::Statement scan,
-                   db::Statement put, db::Statement erase, db::Statement erase_range)
-    : rng_(std::move(rng)),
-      database_(std::move(database)),
-      scan_(std::move(scan)),
-      put_(std::move(put)),
-      erase_(std::move(erase)),
-      erase_range_(std::move(erase_range)) {}
+Result<void> Metadata::scan(const Visit& visit) {
+  std::vector<std::unique_ptr<RowSource>> sources;
+  sources.push_back(rows_.source());
+  FF_TRY(auto runs, open_runs(disk_, dir_, checkpoint_.runs, 0));
+  for (auto& run : runs) sources.push_back(std::move(run));
+  RowMerge merge(std::move(sources), true);
+  for (;;) {
+    FF_TRY(const auto row, merge.next());
+    if (!row) return {};
+    FF_TRY(visit(static_cast<RowKind>(row->key[0]), row->key, row->value));
+  }
+}
 
-bool Metadata::needs_checkpoint() const { return database_.wal_pages() >= kLogPages; }
+CheckpointJob Metadata::job() {
+  return {.disk = &disk_,
+          .dir = dir_,
+          .disk_crc = log_.disk_crc(),
+          .before = checkpoint_,
+          .segments = log_.closed(),
+          .run_number = next_run_++,
+          .next_segment = log_.sequence(),
+          .next_lsn = log_.first_lsn(),
+          .next_file = log_.file()};
+}
 
-// If it fails, the next transaction fails with the same error.
-void Metadata::checkpoint_if_needed() {
-  if (needs_checkpoint()) (void)database_.checkpoint();
+Result<void> Metadata::start() {
+  FF_TRY(log_.rotate());
+  FF_TRY(checkpoint_, job().write(std::exchange(rows_, {})));
+  log_.release(checkpoint_.segment);
+  log_.set_durable(checkpoint_.lsn);
+  return {};
 }
 
 Result<void> Metadata::apply(const RowChanges& changes) {
@@ -92,45 +106,50 @@ Result<void> Metadata::apply(const RowChanges& changes) {
 }
 
 Result<void> Metadata::apply(std::span<const RowChanges* const> batch) {
-  FF_TRY(auto transaction, database_.begin());
+  if (failure_) return *failure_;
+  std::string rows;
   for (const RowChanges* const changes : batch) {
-    for (const RowChange& change : *changes) {
-      if (change.body) {
-        const std::string value = sealed(change.key, *change.body);
-        put_.bind(as_bytes(change.key), as_bytes(value));
-        FF_TRY(put_.run());
-      } else if (change.end.empty()) {
-        erase_.bind(as_bytes(change.key));
-        FF_TRY(erase_.run());
-      } else {
-        erase_range_.bind(as_bytes(change.key), as_bytes(change.end));
-        FF_TRY(erase_range_.run());
-      }
-    }
+    for (const RowChange& change : *changes) append_row(rows, view_of(change));
   }
-  FF_TRY(transaction.commit());
-  if (acked_ != nullptr) acked_->advance(database_.log_position());
+  FF_TRY(log_.append(rows));
+  if (acked_ != nullptr) acked_->advance(position());
   return {};
 }
 
-// Scans all rows instead of key ranges: a row with a damaged key would end a range early, and the
-// rows behind it would be missed.
-Result<void> Metadata::scan(const Visit& visit) {
-  std::string last;
-  scan_.bind();
-  for (;;) {
-    FF_TRY(const bool row, scan_.step());
-    if (!row) return {};
-    const std::string_view key = as_text(scan_.blob(0));
-    const std::string_view value = as_text(scan_.blob(1));
-    const std::string_view body = value.substr(std::min(kSealBytes, value.size()));
-    if (key.empty() || key <= last || value.size() < kSealBytes ||
-        load_le<uint32_t>(as_bytes(value).data()) != seal_of(key, body)) {
-      return fail(Errc::corrupt, "{}: a row does not match its checksum", path());
-    }
-    FF_TRY(visit(static_cast<RowKind>(key[0]), key, body));
-    last = key;
+Result<void> Metadata::flush() {
+  const uint64_t position_before = position();
+  for (const auto& file : log_.unsynced_files()) FF_TRY(file->sync());
+  log_.set_durable(position_before);
+  return {};
+}
+
+CheckpointJob Metadata::begin_checkpoint() {
+  FF_CHECK(!checkpointing_);
+  checkpointing_ = true;
+  return job();
+}
+
+void Metadata::finish_checkpoint(Result<Checkpoint> done) {
+  checkpointing_ = false;
+  tried_ = 0;
+  if (done) {
+    checkpoint_ = std::move(*done);
+    log_.release(checkpoint_.segment);
+  } else if (done.error().code == Errc::disk_full) {
+    tried_ = log_.closed().size();
+  } else {
+    failure_ = std::move(done).error();
   }
+}
+
+void Metadata::checkpoint_if_needed() {
+  if (needs_checkpoint()) finish_checkpoint(begin_checkpoint().run());
+}
+
+uint64_t Metadata::stored_bytes() const {
+  uint64_t bytes = position() - checkpoint_.lsn;
+  for (const RunInfo& run : checkpoint_.runs) bytes += run.bytes;
+  return bytes;
 }
 
 }  // namespace ff::chunk

@@ -1,23 +1,18 @@
-// The metadata of one disk: an SQLite file with one table of rows, each with its own CRC32C.
+// The metadata of one disk, as rows (rows.h) in a log and sorted runs.
 //
-//   key    one letter of RowKind, then big-endian u64s, so that keys sort as their numbers:
-//          disk    (one row)
-//          note    (one row) the owner's record
-//          target  target
-//          chunk   target inode index
-//          damage  target inode index         the chunk is damaged and not yet rewritten
-//          result  target client channel
-//          undo    epoch target inode index   the chunk's row before its first change in the epoch
-//   value  u32 CRC32C of key and body, then the body (chunk_record.h; in an undo row an empty body
-//          means that the chunk was absent)
+//   DIR/chunks.index   names the runs and the first segment that are valid (checkpoint.h)
+//   DIR/chunks.log-N   segments of the log (metadata_log.h)
+//   DIR/chunks.run-N   sorted runs: the rows at the last checkpoint (sorted_run.h)
 //
-// A transaction survives a process crash as soon as apply() returns, and a power loss after
-// flush(). After a power loss a prefix of the transactions remains. Use by one thread at a time.
+// apply() appends one entry to the log. A checkpoint, beside further changes, moves the entries of
+// closed segments into a run and frees the segments. Rows are read only when the disk is opened.
+//
+// Changes survive a process crash as soon as apply() returns, and a power loss after a flush. After
+// a power loss a prefix of the changes remains. Belongs to one loop.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,83 +20,87 @@
 #include <string_view>
 #include <vector>
 
-#include "platform/base/clock.h"
 #include "platform/base/result.h"
 #include "platform/base/rng.h"
-#include "platform/db/database.h"
 #include "platform/io/disk.h"
 #include "storage/chunk/acked_position.h"
-#include "storage/chunk/chunk.h"
+#include "storage/chunk/checkpoint.h"
+#include "storage/chunk/metadata_log.h"
+#include "storage/chunk/row_source.h"
+#include "storage/chunk/rows.h"
 
 namespace ff::chunk {
 
-// Path of the metadata file of a disk.
-std::string metadata_path(const std::string& dir);
+// A checkpoint follows each full segment; opening a disk reads one or two of them.
+constexpr uint64_t kLogSegmentBytes = 8 * kMiB;
 
-enum class RowKind : char {
-  disk = 'a',
-  target = 'b',
-  chunk = 'c',
-  damage = 'd',
-  owner_record = 'n',
-  result = 'r',
-  undo = 'u'
+struct MetadataOptions {
+  io::Disk& disk;
+  std::string dir;
+  std::string disk_id;  // open(): empty for any
+  Rng& rng;
+  uint64_t segment_bytes = kLogSegmentBytes;
 };
-
-std::string key_of(RowKind table, std::initializer_list<uint64_t> numbers);
-// The numbers of a key; nothing when their count differs.
-std::optional<std::vector<uint64_t>> numbers_of(std::string_view key, size_t count);
-
-// One change of one row or of a range of rows.
-struct RowChange {
-  std::string key;
-  std::optional<std::string> body;  // nothing: delete
-  std::string end = {};             // not empty: delete the range [key, end)
-};
-using RowChanges = std::vector<RowChange>;
-
-// Adds or deletes the damage row of a chunk.
-RowChange damage_row(TargetId target, const ChunkId& id, bool damaged);
 
 class Metadata {
  public:
-  // Opens or creates the file. `rng` is used during the call only. Errors: newer_format, corrupt,
-  // disk_full; else those of the disk.
-  static Result<Metadata> open(io::Disk& disk, const std::string& path, Clock& clock, Rng& rng);
+  // Makes the metadata of a new disk from rows, durably, in place of leftovers of an interrupted
+  // call. Errors: disk_full; else those of the disk and of `rows`.
+  static Result<void> create(const MetadataOptions& options, RowSource& rows);
+  // Reads the log; start() must follow before changes. `rng` must outlive the call only. Errors:
+  // not_found (no index), newer_format, corrupt; else those of the disk.
+  static Result<std::unique_ptr<Metadata>> open(const MetadataOptions& options);
 
-  // Applies all of `batch` in one transaction.
-  Result<void> apply(std::span<const RowChanges* const> batch);
-  Result<void> apply(const RowChanges& changes);
-  // Makes applied transactions durable.
-  Result<void> flush() { return database_.flush(); }
-  // Only checkpoint_if_needed() and checkpoint() copy the write-ahead log into the file.
-  bool needs_checkpoint() const;
-  void checkpoint_if_needed();  // when needs_checkpoint()
-  // Copies the write-ahead log into the file, durably.
-  Result<void> checkpoint() { return database_.checkpoint(); }
-  // The end of the log; after open() only once checkpoint() has been called.
-  db::LogPosition log_position() const { return database_.log_position(); }
-  // Reports each position from now on, before apply() returns. `acked` must outlive it.
-  void report_to(AckedPosition& acked) { acked_ = &acked; }
-  // Calls `visit` for each row in ascending key order. Errors: corrupt (checksum or key order
-  // wrong), and those of `visit`.
+  // Calls `visit` for each row in ascending key order; before start() only. Errors: corrupt, and
+  // those of `visit`.
   using Visit =
       std::function<Result<void>(RowKind table, std::string_view key, std::string_view body)>;
   Result<void> scan(const Visit& visit);
+  // Makes durable what open() has found, and begins a new segment.
+  Result<void> start();
 
-  const std::string& path() const { return database_.path(); }
+  // Applies all of `batch` in one entry.
+  Result<void> apply(std::span<const RowChanges* const> batch);
+  Result<void> apply(const RowChanges& changes);
+  // Makes applied changes durable; blocks.
+  Result<void> flush();
+  // The same in steps: the files to sync; then the position that was durable before.
+  std::vector<std::shared_ptr<io::File>> unsynced_files() { return log_.unsynced_files(); }
+  void set_durable(uint64_t position) { log_.set_durable(position); }
+
+  // The end of the log in bytes since the disk was made. Never falls unless the disk loses changes.
+  uint64_t position() const { return log_.end_lsn(); }
+  // Reports each position from now on, before apply() returns. `acked` must outlive it.
+  void report_to(AckedPosition& acked) { acked_ = &acked; }
+
+  // Whether segments are full and no checkpoint is under way.
+  bool needs_checkpoint() const { return !checkpointing_ && log_.closed().size() > tried_; }
+  // Each begin_checkpoint() needs a finish_checkpoint() with the result of its job. On a full disk
+  // the log is kept, and the next full segment leads to the next attempt; after any other error
+  // apply() fails.
+  CheckpointJob begin_checkpoint();
+  void finish_checkpoint(Result<Checkpoint> done);
+  void checkpoint_if_needed();  // all at once
+
+  // Size of log and runs.
+  uint64_t stored_bytes() const;
 
  private:
-  Metadata(std::unique_ptr<Rng> rng, db::Database database, db::Statement scan, db::Statement put,
-           db::Statement erase, db::Statement erase_range);
+  explicit Metadata(const MetadataOptions& options);
+  CheckpointJob job();
+  Result<void> remove_leftovers();
 
+  io::Disk& disk_;
+  const std::string dir_;
+  std::unique_ptr<Rng> rng_;
+  MetadataLog log_;
+  LogRows rows_;  // of the log, until start()
+  Checkpoint checkpoint_;
+  uint64_t next_run_ = 1;
+  bool checkpointing_ = false;
+  size_t tried_ = 0;  // closed segments when the disk was too full for a checkpoint
+  std::optional<Error> failure_;
   AckedPosition* acked_ = nullptr;
-  std::unique_ptr<Rng> rng_;  // used by SQLite in the thread that calls apply()
-  db::Database database_;
-  db::Statement scan_;
-  db::Statement put_;
-  db::Statement erase_;
-  db::Statement erase_range_;
 };
 
 }  // namespace ff::chunk

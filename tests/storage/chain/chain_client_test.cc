@@ -281,6 +281,9 @@ TEST_F(ClientTest, ADamagedReplicaIsNotBelieved) {
   for (const size_t damaged : {0, 2}) {
     world_.damage(damaged, text.substr(5000, 100));
     for (int i = 0; i < 10; i++) EXPECT_TRUE(read(kA) == text);
+    ASSERT_TRUE(world_.eventually([&] {  // read repair
+      return world_.store(damaged).list_damaged(world_.target(damaged), {}, 1).empty();
+    }));
   }
   for (const size_t damaged : {0, 1, 2}) world_.damage(damaged, text.substr(5000, 100));
   EXPECT_EQ(read(kA), "(corrupt)");

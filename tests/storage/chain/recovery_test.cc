@@ -47,7 +47,7 @@ TEST(RecoveryTest, WhoHasNoRoomForAnUpdateWhileItIsCopiedToLeaves) {
   ChainWorld world(2);
   world.kill(1);
   world.set({TargetState::serving, TargetState::offline});
-  world.nodes[1]->disk.set_capacity(100 * kKiB);
+  world.nodes[1]->disk.set_capacity(3 * chunk::kLogSegmentBytes);  // no group of blocks fits
   world.bring_back(1);
   std::optional<Result<wire::WriteReply>> done;
   world.begin(world.send(0, {.id = kB, .data = text_of(1, 70'000)}), done);
@@ -63,7 +63,7 @@ TEST(RecoveryTest, WhoHasNoRoomForTheCopyLeaves) {
   world.kill(1);
   world.set({TargetState::serving, TargetState::offline});
   ASSERT_TRUE(world.write(0, {.id = kA, .data = text_of(1, 70'000)}).ok());
-  world.nodes[1]->disk.set_capacity(100 * kKiB);
+  world.nodes[1]->disk.set_capacity(3 * chunk::kLogSegmentBytes);  // no group of blocks fits
   world.bring_back(1);
   ASSERT_TRUE(world.eventually([&] { return world.nodes[1]->broken; }));
   EXPECT_NE(world.failures[0].find("full"), std::string::npos) << world.failures[0];

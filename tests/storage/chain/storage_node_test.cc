@@ -335,19 +335,19 @@ TEST_F(OnceServedTest, ADiskThatIsNotGivenIsMissed) {
 }
 
 TEST_F(OnceServedTest, ADamagedDiskTakesItsTargetsDownOnly) {
-  const auto size = disk_.info("/b/chunks.sqlite");
+  const auto size = disk_.info("/b/chunks.index");
   ASSERT_TRUE(size);
-  for (uint64_t byte = 0; byte < size->size; byte += 512) {
-    ASSERT_TRUE(disk_.flip_bit("/b/chunks.sqlite", byte * 8 + 3));
+  for (uint64_t byte = 0; byte < size->size; byte += 16) {
+    ASSERT_TRUE(disk_.flip_bit("/b/chunks.index", byte * 8 + 3));
   }
   Process process(stage_, disk_, options({"/a", "/b"}));
   expect_b_down(process, "/b");
 }
 
 TEST_F(OnceServedTest, ADiskWithoutItsIndexTakesItsTargetsDownOnly) {
-  ASSERT_TRUE(disk_.remove("/b/chunks.sqlite"));
+  ASSERT_TRUE(disk_.remove("/b/chunks.index"));
   Process process(stage_, disk_, options({"/a", "/b"}));
-  expect_b_down(process, "chunks.sqlite: the metadata file is missing");
+  expect_b_down(process, "chunks.index: the metadata file is missing");
 }
 
 // Channel results are kept longer than any client retries.

@@ -16,6 +16,7 @@
 #include "platform/io/test_bytes.h"
 #include "platform/sim/sim_disk.h"
 #include "platform/sim/sim_world.h"
+#include "platform/simd/crc32c.h"
 #include "storage/chunk/chunk_store.h"
 
 namespace ff::chunk {
@@ -33,10 +34,40 @@ inline std::string bytes_of(uint64_t seed, size_t size) {
   return text;
 }
 
+// Paths of the files of the metadata whose names begin so.
+inline std::vector<std::string> metadata_files(io::Disk& disk, std::string_view prefix) {
+  std::vector<std::string> paths;
+  const auto entries = disk.list(kDir);
+  FF_CHECK(entries.ok());
+  for (const io::DirEntry& entry : *entries) {
+    if (entry.name.starts_with(prefix)) paths.push_back(kDir + "/" + entry.name);
+  }
+  return paths;
+}
+
+// Path of the first segment of the log that the index of disk-1 names.
+inline std::string first_segment(io::Disk& disk) {
+  const auto index = read_checkpoint(disk, kDir);
+  FF_CHECK(index.ok());
+  for (const std::string& path : metadata_files(disk, "chunks.log-")) {
+    const auto file = disk.open(path, {});
+    FF_CHECK(file.ok());
+    const auto header = read_header(**file, simd::crc32c(as_bytes(std::string_view("disk-1"))));
+    if (header && *header && (*header)->sequence == index->segment) return path;
+  }
+  return "";
+}
+
 class ChunkWorld {
  public:
+  // Small segments, so that checkpoints of the metadata are frequent, in two of three worlds. Few
+  // chunks stay in use.
   explicit ChunkWorld(uint64_t seed)
-      : rng(seed), disk(seed, world.clock()), memory(seed, world.clock()) {
+      : rng(seed),
+        disk(seed, world.clock()),
+        memory(seed, world.clock()),
+        log_segment_bytes(seed % 3 == 2 ? kLogSegmentBytes : (12 + seed % 3 * 8) * kKiB),
+        used_chunks_max(seed % 4) {
     FF_CHECK(memory.make_dir("/shm", 0777).ok() && memory.sync_dir("/").ok());
   }
 
@@ -48,6 +79,9 @@ class ChunkWorld {
             .cluster = "cluster-1",
             .boot_id = boot,
             .commit_on = CommitOn::loop,
+            .log_segment_bytes = log_segment_bytes,
+            .crc_cache_bytes = used_chunks_max < 2 ? 0 : kCrcCacheBytes,
+            .used_chunks_max = used_chunks_max,
             .memory_disk = &memory,
             .memory_dir = "/shm"};
   }
@@ -151,6 +185,8 @@ class ChunkWorld {
   SeededRng rng;
   sim::SimDisk disk;
   sim::SimDisk memory;  // files that live as long as the machine runs
+  uint64_t log_segment_bytes;
+  size_t used_chunks_max;
   std::string boot = "boot-1";
   uint64_t chunk_size = kMiB;
   std::unique_ptr<ChunkStore> store;

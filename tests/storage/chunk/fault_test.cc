@@ -259,9 +259,14 @@ TEST(ChunkFault, FlippedBitsInTheMetadataAreRefusedOrHarmless) {
       ASSERT_TRUE(ok(world.write(id, texts[id])));
     }
     world.close();
-    const std::string path = kDir + "/chunks.sqlite";
-    const uint64_t size = world.disk.info(path)->size;
-    ASSERT_TRUE(ok(world.disk.flip_bit(path, SeededRng(seed).below(size * 8))));
+    const auto files = metadata_files(world.disk, "chunks.");
+    SeededRng dice(seed);
+    const std::string path = files[dice.below(files.size())];
+    // The end of a segment of the log is empty.
+    const uint64_t size = std::min<uint64_t>(world.disk.info(path)->size, 20 * kKiB);
+    const uint64_t bit = dice.below(size * 8);
+    SCOPED_TRACE(testing::Message() << path << " bit " << bit);
+    ASSERT_TRUE(ok(world.disk.flip_bit(path, bit)));
     const auto opened = world.open();
     if (!opened) {
       const Errc code = opened.error().code;
@@ -276,8 +281,17 @@ TEST(ChunkFault, MetadataThatIsMissingIsNotMadeAfresh) {
   ChunkWorld world(1);
   world.make();
   world.close();
-  ASSERT_TRUE(ok(world.disk.remove(kDir + "/chunks.sqlite")));
-  EXPECT_EQ(code_of(world.open()), Errc::corrupt);
+  const std::string log = first_segment(world.disk);
+  for (const std::string& path : metadata_files(world.disk, "chunks.")) {
+    SCOPED_TRACE(path);
+    const bool needed = path.find("chunks.log-") == std::string::npos || path == log;
+    ASSERT_TRUE(ok(world.disk.rename(path, "/away")));
+    if (needed) {
+      EXPECT_EQ(code_of(world.open()), Errc::corrupt);
+    }
+    ASSERT_TRUE(ok(world.disk.rename("/away", path)));
+  }
+  EXPECT_TRUE(ok(world.open()));
 }
 
 }  // namespace

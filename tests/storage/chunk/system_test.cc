@@ -27,7 +27,8 @@ class SystemStoreTest : public testing::Test {
             .rng = rng_,
             .dir = dir_ / "disk",
             .cluster = "cluster-1",
-            .boot_id = "boot-1"};
+            .boot_id = "boot-1",
+            .log_segment_bytes = 12 * kKiB};  // checkpoints in their thread
   }
   void SetUp() override {
     ASSERT_TRUE(

@@ -1,0 +1,169 @@
+// metadata_log.cc: replay of the log, and the segment in use.
+#include "storage/chunk/metadata_log.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "platform/base/text.h"
+#include "platform/io/files.h"
+#include "platform/simd/crc32c.h"
+
+namespace ff::chunk {
+namespace {
+
+constexpr std::string_view kSegmentPrefix = "chunks.log-";
+
+}  // namespace
+
+Result<void> read_closed_segment(io::Disk& disk, uint32_t disk_crc, const ClosedSegment& segment,
+                                 const VisitRows& visit) {
+  FF_TRY(const auto file, disk.open(segment.path, {.access = io::AccessMode::read}));
+  FF_TRY(const auto header, read_header(*file, disk_crc));
+  if (header && header->sequence == segment.sequence) {
+    FF_TRY(auto reader, SegmentReader::open(*file, *header));
+    while (reader.lsn() < segment.end_lsn) {
+      const auto rows = reader.next();
+      if (!rows) break;
+      FF_TRY(visit(*rows));
+    }
+    if (reader.lsn() == segment.end_lsn) return {};
+  }
+  return fail(Errc::corrupt, "{}: the log does not hold what was written to it", segment.path);
+}
+
+MetadataLog::MetadataLog(io::Disk& disk, std::string dir, const std::string& disk_id, Rng& rng,
+                         uint64_t segment_bytes)
+    : disk_(disk),
+      dir_(std::move(dir)),
+      disk_crc_(simd::crc32c(as_bytes(std::string_view(disk_id)))),
+      rng_(rng),
+      segment_bytes_(segment_bytes) {}
+
+std::string MetadataLog::path_of(uint32_t slot) const {
+  return io::join(dir_, fmt::format("{}{}", kSegmentPrefix, slot));
+}
+
+Result<void> MetadataLog::find_segments() {
+  FF_TRY(const auto entries, disk_.list(dir_));
+  for (const io::DirEntry& entry : entries) {
+    if (!entry.name.starts_with(kSegmentPrefix)) continue;
+    const auto slot = parse_u64(std::string_view(entry.name).substr(kSegmentPrefix.size()));
+    if (!slot || *slot > UINT32_MAX) continue;
+    const auto number = static_cast<uint32_t>(*slot);
+    FF_TRY(const auto file, disk_.open(path_of(number), {.access = io::AccessMode::read}));
+    FF_TRY(const auto header, read_header(*file, disk_crc_));
+    slots_[number] = header ? header->sequence : 0;
+    if (header) next_sequence_ = std::max(next_sequence_, header->sequence + 1);
+  }
+  return {};
+}
+
+Error MetadataLog::lost(uint64_t lsn) const {
+  Error error =
+      fail(Errc::corrupt, "{}: the log of the metadata is damaged at position {}", dir_, lsn);
+  error.hint = "Check the health of the disk, and replace its targets: ff admin replace-target.";
+  return error;
+}
+
+Result<void> MetadataLog::open(uint64_t sequence, uint64_t lsn, const VisitRows& visit) {
+  FF_TRY(find_segments());
+  end_lsn_ = durable_lsn_ = lsn;
+  next_sequence_ = std::max(next_sequence_, sequence + 1);
+  release(sequence);
+  std::map<uint64_t, uint32_t> needed;
+  for (const auto& [slot, found] : slots_) {
+    if (found > 0) needed[found] = slot;
+  }
+  if (sequence > 0 && !needed.contains(sequence)) return lost(lsn);
+  bool ended = false;
+  uint64_t expected = sequence;
+  for (const auto& [found, slot] : needed) {
+    FF_TRY(const auto file, disk_.open(path_of(slot), {.access = io::AccessMode::read}));
+    FF_TRY(const auto header, read_header(*file, disk_crc_));
+    if (!header || (found == sequence && header->first_lsn != lsn)) return lost(end_lsn_);
+    FF_TRY(auto reader, SegmentReader::open(*file, *header));
+    ended |= found != expected++ || header->first_lsn != end_lsn_;
+    while (!ended) {
+      const auto rows = reader.next();
+      if (!rows) break;
+      FF_TRY(visit(*rows));
+    }
+    if (!ended) end_lsn_ = reader.lsn();
+    durable_lsn_ = std::max(durable_lsn_, reader.durable_lsn());
+  }
+  if (durable_lsn_ > end_lsn_) return lost(end_lsn_);
+  return {};
+}
+
+// Opens or creates the file of a segment.
+Result<std::shared_ptr<io::File>> MetadataLog::open_slot(uint32_t slot) {
+  const std::string path = path_of(slot);
+  FF_TRY(const bool there, io::exists(disk_, path));
+  FF_TRY(auto file, disk_.open(path, {.access = io::AccessMode::read_write,
+                                      .create = !there,
+                                      .no_follow = true,
+                                      .mode = 0600}));
+  FF_TRY(const io::FileInfo info, file->info());
+  // Before any write: a write that extends a file is slow.
+  if (info.size < segment_bytes_) {
+    FF_TRY(file->truncate(segment_bytes_));
+    FF_TRY(file->reserve(0, segment_bytes_));
+  }
+  if (!there) FF_TRY(disk_.sync_dir(dir_));
+  return std::shared_ptr<io::File>(std::move(file));
+}
+
+Result<void> MetadataLog::rotate() {
+  uint32_t slot = 0;
+  while (slots_.contains(slot) && slots_.at(slot) != 0) ++slot;
+  FF_TRY(auto file, open_slot(slot));
+  const SegmentHeader header{.sequence = next_sequence_,
+                             .first_lsn = end_lsn_,
+                             .durable_lsn = durable_lsn_,
+                             .disk = disk_crc_,
+                             .salt = static_cast<uint32_t>(rng_.next())};
+  FF_TRY(file->write_at(as_bytes(std::string_view(encode(header))), 0));
+  if (file_ != nullptr) {
+    closed_.push_back({.path = path_of(slot_),
+                       .sequence = header_.sequence,
+                       .first_lsn = header_.first_lsn,
+                       .end_lsn = end_lsn_});
+  }
+  ++next_sequence_;
+  slots_[slot] = header.sequence;
+  slot_ = slot;
+  header_ = header;
+  file_ = std::move(file);
+  unsynced_.push_back(file_);
+  return {};
+}
+
+Result<void> MetadataLog::append(std::string_view rows) {
+  const uint64_t bytes = entry_bytes(rows.size());
+  const uint64_t used = kSegmentDataAt + end_lsn_ - header_.first_lsn;
+  // An entry that is longer than a segment makes its file longer.
+  if (used > kSegmentDataAt && used + bytes > segment_bytes_) FF_TRY(rotate());
+  std::string entry;
+  entry.reserve(bytes);
+  append_entry(entry, header_, end_lsn_, durable_lsn_, rows);
+  FF_TRY(file_->write_at(as_bytes(entry), kSegmentDataAt + end_lsn_ - header_.first_lsn));
+  end_lsn_ += bytes;
+  if (unsynced_.empty()) unsynced_.push_back(file_);
+  return {};
+}
+
+std::vector<std::shared_ptr<io::File>> MetadataLog::unsynced_files() {
+  return std::exchange(unsynced_, {});
+}
+
+void MetadataLog::set_durable(uint64_t lsn) { durable_lsn_ = std::max(durable_lsn_, lsn); }
+
+void MetadataLog::release(uint64_t sequence) {
+  for (auto& [slot, used] : slots_) {
+    if (used < sequence) used = 0;
+  }
+  std::erase_if(closed_, [&](const ClosedSegment& old) { return old.sequence < sequence; });
+}
+
+}  // namespace ff::chunk
