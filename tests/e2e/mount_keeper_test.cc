@@ -1,5 +1,5 @@
-// A mount whose serving process is killed again and again, or replaced, while a program works in
-// it: the program sees no error, and nothing that it was told is lost.
+// Mounts whose serving processes are killed again and again, or replaced, while a program works in
+// each: the programs see no error, and nothing that they were told is lost, also for other mounts.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -37,9 +38,7 @@ pid_t serving_process(pid_t keeper) {
 class Program {
  public:
   Program(std::string dir, uint64_t seed) : dir_(std::move(dir)), rng_(seed) {}
-  ~Program() {
-    for (auto& [name, file] : open_) ::close(file);
-  }
+  ~Program() { close_all(); }
 
   void step() {
     switch (rng_.below(9)) {
@@ -54,14 +53,22 @@ class Program {
       default: return truncate();
     }
   }
-  void check() const {
+  // What it wrote is on all mounts then.
+  void close_all() {
+    for (const auto& [name, file] : open_) {
+      EXPECT_EQ(::close(file), 0) << name << ": " << std::strerror(errno);
+    }
+    open_.clear();
+  }
+  // `dir`: the same directory, maybe on another mount.
+  void check(const std::string& dir) const {
     std::set<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(dir_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(dir)) {
       names.insert(entry.path().filename());
     }
     for (const auto& [name, text] : files_) {
       EXPECT_TRUE(names.erase(name) == 1) << name << " is missing";
-      const std::string found = get(dir_ + "/" + name);
+      const std::string found = get(dir + "/" + name);
       EXPECT_EQ(found.size(), text.size()) << name;
       if (found == text) continue;
       const auto [at, other] = std::ranges::mismatch(found, text);
@@ -162,56 +169,72 @@ class Program {
   std::map<std::string, std::string> files_;
   std::map<std::string, int> open_;
   uint64_t last_ = 0;
-  size_t steps_ = 0;
+  std::atomic<size_t> steps_ = 0;
 };
 
 class MountKeeperTest : public MountTest {
  protected:
-  // Calls `disturb` with the serving process until the time is over, while a program works.
+  // Until the time is over, a program works in a directory of its own on each mount, and `disturb`
+  // is called with one of the mounts at random. Then all mounts must have what the programs know.
   template <class Disturb>
-  void work(Mount& mount, Disturb disturb) {
+  void work(const std::vector<Mount*>& mounts, Disturb disturb) {
     const uint64_t seed = system_seed();
     std::cout << "seed " << seed << "\n";
     SystemClock clock;
     const int64_t until_ns = clock.steady_ns() + kKillingNs;
-    ASSERT_EQ(::mkdir((mount / "work").c_str(), 0755), 0);
-    Program program(mount / "work", seed);
+    std::vector<std::unique_ptr<Program>> programs;
+    for (size_t i = 0; i < mounts.size(); i++) {
+      const std::string dir = *mounts[i] / directory(i);
+      ASSERT_EQ(::mkdir(dir.c_str(), 0755), 0);
+      programs.push_back(std::make_unique<Program>(dir, seed + i));
+    }
     std::atomic<bool> over = false;
-    std::thread working([&] {
-      while (!over && !HasFailure()) program.step();
-    });
-    SeededRng rng(seed + 1);
+    std::vector<std::thread> working;
+    for (const auto& program : programs) {
+      working.emplace_back([&over, &program] {
+        while (!over && !HasFailure()) program->step();
+      });
+    }
+    SeededRng rng(seed + mounts.size());
     size_t times = 0;
     while (clock.steady_ns() < until_ns && !HasFailure()) {
-      const size_t before = program.steps();
+      const size_t which = rng.below(mounts.size());
+      const Program& program = *programs[which];
       // So long that the keeper does not give up.
-      const size_t wanted = before + 50 + rng.below(50);
+      const size_t wanted = program.steps() + 50 + rng.below(50);
       EXPECT_TRUE(eventually([&] { return program.steps() >= wanted || HasFailure(); }));
-      disturb();
+      disturb(*mounts[which]);
       times++;
     }
     over = true;
-    working.join();
-    std::cout << times << " times, " << program.steps() << " steps\n";
+    for (std::thread& one : working) one.join();
     EXPECT_GT(times, 3U);
-    program.check();
+    for (size_t i = 0; i < mounts.size(); i++) {
+      std::cout << times << " times, " << programs[i]->steps() << " steps\n";
+      programs[i]->close_all();
+      for (const Mount* const mount : mounts) programs[i]->check(*mount / directory(i));
+    }
+  }
+  static std::string directory(size_t number) { return "work" + std::to_string(number); }
+  static void kill_serving_process(const Mount& mount) {
+    pid_t pid = 0;
+    EXPECT_TRUE(eventually([&] {
+      pid = serving_process(mount.pid());
+      return pid > 0 || !mount.lives();
+    }));
+    ASSERT_GT(pid, 0);
+    ::kill(pid, SIGKILL);
   }
 };
 
-TEST_F(MountKeeperTest, ProgramsGoOnWhenTheServingProcessIsKilled) {
+TEST_F(MountKeeperTest, ProgramsGoOnWhenTheServingProcessesAreKilled) {
   LocalCluster cluster;
   {
-    Mount mount(cluster.address(), at("mnt"), {"--no-io-uring"});
-    work(mount, [&] {
-      pid_t pid = 0;
-      EXPECT_TRUE(eventually([&] {
-        pid = serving_process(mount.pid());
-        return pid > 0 || !mount.lives();
-      }));
-      ASSERT_GT(pid, 0);
-      ::kill(pid, SIGKILL);
-    });
-    EXPECT_EQ(mount.end(SIGTERM), 0);
+    Mount one(cluster.address(), at("one"), {"--no-io-uring"});
+    Mount two(cluster.address(), at("two"), {"--no-io-uring"});
+    work({&one, &two}, kill_serving_process);
+    EXPECT_EQ(one.end(SIGTERM), 0);
+    EXPECT_EQ(two.end(SIGTERM), 0);
   }
   EXPECT_EQ(run_ff({"admin", "fsck", "--meta", cluster.address()}).exit, 0);
 }
@@ -219,7 +242,7 @@ TEST_F(MountKeeperTest, ProgramsGoOnWhenTheServingProcessIsKilled) {
 TEST_F(MountKeeperTest, AnotherProgramReplacesTheServingProcess) {
   LocalCluster cluster;
   Mount mount(cluster.address(), at("mnt"), {"--no-io-uring"});
-  work(mount, [&] {
+  work({&mount}, [&](Mount&) {
     const pid_t before = serving_process(mount.pid());
     const ProcessResult replaced = run_ff({"mount", "--replace", mount.dir()});
     EXPECT_EQ(replaced.exit, 0) << replaced.err;
@@ -229,6 +252,22 @@ TEST_F(MountKeeperTest, AnotherProgramReplacesTheServingProcess) {
   const ProcessResult none = run_ff({"mount", "--replace", mount.dir()});
   EXPECT_NE(none.exit, 0);
   EXPECT_TRUE(has(none.err, "no ff file system is mounted there")) << none.err;
+}
+
+// Rings end with the process that served them.
+TEST_F(MountKeeperTest, ProgramsWithRingsLearnThatTheServingProcessWasKilled) {
+  Mount mount(shared_cluster().address(), at("mnt"), {"--no-io-uring"});
+  const auto program = [&mount](const char* what, const char* seed) {
+    return Launch{.argv = {FF_USRBIO_PROGRAM, what, mount.dir(), mount / seed, seed}};
+  };
+  Child works(program("hang", "1"));
+  ASSERT_TRUE(works.wait_for_out("working")) << works.out;
+  kill_serving_process(mount);
+  EXPECT_EQ(works.finish(), 1);
+  EXPECT_TRUE(has(works.out, ": " + std::to_string(-ECONNRESET))) << works.out;
+  Child again(program("work", "2"));
+  EXPECT_EQ(again.finish(), 0);
+  EXPECT_TRUE(has(again.out, "all is well")) << again.out;
 }
 
 TEST_F(MountKeeperTest, AListingContinuesAndAProgramThatFailsAtOnceIsNotStartedForever) {

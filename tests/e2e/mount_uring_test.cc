@@ -2,8 +2,14 @@
 // fuse.enable_uring) and /dev/fuse. The other tests of mounts use what the machine is set to.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 #include <vector>
@@ -99,6 +105,53 @@ TEST_F(MountUringTest, RequestsComeOverIoUring) {
   }
   for (std::thread& one : programs) one.join();
   EXPECT_EQ(mount.end(SIGTERM), 0);
+}
+
+// A queue that has no entry left gets no further requests, not even those that must end before the
+// kernel can drop pages. With four entries a CPU, direct writes soon occupy all of them; each has
+// the page of its file dropped, which a reader has locked whose request waits for an entry.
+TEST_F(MountUringTest, RequestsThatDropPagesDoNotWaitForAnEntryForever) {
+  constexpr size_t kPage = 4096;
+  constexpr size_t kFiles = 12;
+  constexpr int kTurns = 60;
+  const UringSwitch on('Y');
+  const auto cpus = static_cast<size_t>(::sysconf(_SC_NPROCESSORS_CONF));
+  const size_t memory = (cpus * 4 + 8) * ((1 << 20) + kPage) * 8 / (1 << 20) + 1;
+  Mount mount(shared_cluster().address(), at("mnt"), {"--memory", std::to_string(memory) + "MiB"});
+  EXPECT_TRUE(mount.logs("requests come "));
+  if (!offered(on, mount)) GTEST_SKIP() << "io_uring cannot be used here";
+  ASSERT_TRUE(mount.logged("entries=4")) << "for " << cpus << " CPUs";
+  std::atomic<size_t> writing = kFiles;
+  std::vector<std::thread> programs;
+  for (size_t i = 0; i < kFiles; i++) {
+    const std::string name = mount / std::to_string(i);
+    put(name, bytes(i, kPage));
+    programs.emplace_back([&writing, name] {
+      const int file = ::open(name.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
+      alignas(kPage) std::array<char, kPage> page = {};
+      bool good = file >= 0;
+      for (int turn = 0; turn < kTurns && good; turn++) {
+        good = ::pwrite(file, page.data(), kPage, 0) == static_cast<ssize_t>(kPage);
+      }
+      EXPECT_TRUE(good) << std::strerror(errno);
+      ::close(file);
+      writing--;
+    });
+    programs.emplace_back([&writing, name] {
+      const int file = ::open(name.c_str(), O_RDONLY | O_CLOEXEC);
+      std::array<char, kPage> page = {};
+      bool good = file >= 0;
+      while (writing > 0 && good) {
+        good = ::pread(file, page.data(), kPage, 0) == static_cast<ssize_t>(kPage);
+      }
+      EXPECT_TRUE(good) << std::strerror(errno);
+      ::close(file);
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return writing == 0; })) << writing << " programs still write";
+  if (writing > 0) (void)::umount2(mount.dir().c_str(), MNT_FORCE);  // their requests fail
+  for (std::thread& one : programs) one.join();
+  mount.end(SIGTERM);
 }
 
 TEST_F(MountUringTest, AKilledMountOverIoUringLeavesErrorsAndIsReplaced) {

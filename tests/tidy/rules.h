@@ -61,6 +61,9 @@ inline const std::vector<Ban>& bans() {
       {R"(\bwhile\s*\(([^()]|\([^()]*\))*\bco_await\b)",
        "GCC 12 destroys what a loop's condition awaits too early: await it in the body",
        {}},
+      {R"(\branges::copy\((?!.*back_inserter))",
+       "GCC 12 copies bytes one at a time: std::memcpy",
+       {"tests/"}},
   };
   return all;
 }

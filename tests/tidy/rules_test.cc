@@ -123,9 +123,10 @@ TEST(TidyRule, Functions) {
 }
 
 TEST(TidyRule, Banned) {
-  for (const std::string text : {"auto t = std::chrono::steady_clock::now();", "int x = rand();",
-                                 "std::this_thread::sleep_for(1ms);", "clock_gettime(0, &t);",
-                                 "std::random_device d;", "while (co_await event.wait()) {"}) {
+  for (const std::string text :
+       {"auto t = std::chrono::steady_clock::now();", "int x = rand();",
+        "std::this_thread::sleep_for(1ms);", "clock_gettime(0, &t);", "std::random_device d;",
+        "while (co_await event.wait()) {", "std::ranges::copy(from, to.begin());"}) {
     EXPECT_EQ(check(banned, "core/platform/io/a.cc", text).size(), 1u) << text;
   }
   EXPECT_FALSE(

@@ -103,7 +103,7 @@ class FilesClient {
       shared_.outcome(number_).error = error;
       const std::string_view failed = path('f', i);
       auto& into = shared_.outcome(number_).path;
-      std::ranges::copy(failed.substr(0, into.size() - 1), into.begin());
+      failed.copy(into.data(), into.size() - 1);
       return;
     }
   }

@@ -1,7 +1,7 @@
 // preface.cc: encoding and decoding of the preface, and the order of preference of transports.
 #include "platform/net/preface.h"
 
-#include <algorithm>
+#include <cstring>
 #include <string_view>
 
 #include "platform/base/check.h"
@@ -77,7 +77,7 @@ std::array<std::byte, kChoiceBytes> encode_choice(const TransportChoice& choice)
   store_le<uint32_t>(bytes.data() + kPrefaceMagicAt, kChoiceMagic);
   store_le<uint16_t>(bytes.data() + kTransportsAt, static_cast<uint16_t>(choice.kind));
   store_le<uint32_t>(bytes.data() + kUidAt, choice.uid);
-  std::ranges::copy(choice.name, bytes.data() + kNameAt);
+  std::memcpy(bytes.data() + kNameAt, choice.name.data(), choice.name.size());
   return bytes;
 }
 

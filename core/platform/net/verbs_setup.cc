@@ -1,8 +1,8 @@
 // verbs_setup.cc: encoding and decoding of endpoints.
 #include "platform/net/verbs_setup.h"
 
-#include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "platform/simd/crc32c.h"
 
@@ -39,7 +39,7 @@ EndpointBytes encode_endpoint(const VerbsEndpoint& endpoint) {
   store_le<uint16_t>(at + kSetupZeroAt, 0);
   store_le<uint32_t>(at + kQpnAt, endpoint.qpn);
   store_le<uint32_t>(at + kPsnAt, endpoint.psn);
-  std::ranges::copy(endpoint.gid, at + kGidAt);
+  std::memcpy(at + kGidAt, endpoint.gid.data(), endpoint.gid.size());
   store_le<uint16_t>(at + kLidAt, endpoint.lid);
   store_le<uint16_t>(at + kMtuAt, endpoint.mtu);
   store_le<uint16_t>(at + kReceivesAt, endpoint.receives);

@@ -1,6 +1,7 @@
 // chain_client_read.cc: which target serves which reads, hedged reads, and retries on other
 // targets.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "platform/simd/crc32c.h"
@@ -202,7 +203,8 @@ class ChainClient::HedgedRead final : private Runnable {
   std::vector<Result<ReadResult>> take(const std::vector<ByteSpan>& into) {
     for (size_t i = 0; i < into.size(); i++) {
       const Result<ReadResult>& got = attempt_.results[i];
-      if (got) std::ranges::copy(spans_[i].first(got->bytes), into[i].begin());
+      if (!got || got->bytes == 0) continue;
+      std::memcpy(into[i].data(), spans_[i].data(), got->bytes);
     }
     return std::move(attempt_.results);
   }

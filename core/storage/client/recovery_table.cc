@@ -121,7 +121,7 @@ RecoveryTable::Record RecoveryTable::add(const Content& content) {
   entry.order = content.order != 0 ? content.order : ++header_.last_order;
   entry.fixed = content.fixed;
   entry.text_size = static_cast<uint32_t>(content.text.size());
-  std::ranges::copy(content.text, entry.text.begin());
+  content.text.copy(entry.text.data(), entry.text.size());
   for (size_t i = 0; i < kLiveWords; i++) {
     entry.live[i].store(content.live[i], std::memory_order_relaxed);
   }
@@ -176,7 +176,7 @@ std::string_view RecoveryTable::root_proof() const {
 
 void RecoveryTable::set_root(uint64_t inode, std::string_view proof) {
   header_.root_proof_size = static_cast<uint32_t>(std::min(proof.size(), kTextMax));
-  std::ranges::copy(proof.substr(0, kTextMax), header_.root_proof.begin());
+  proof.copy(header_.root_proof.data(), kTextMax);
   header_.root.store(inode, std::memory_order_release);
 }
 

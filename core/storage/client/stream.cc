@@ -1,7 +1,7 @@
 // stream.cc: several buffers in flight, in order.
 #include "storage/client/stream.h"
 
-#include <algorithm>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <utility>
@@ -40,7 +40,7 @@ Task<Result<uint64_t>> fill(TransferMemory& memory, OpenFile& to, ReadSome read,
       group.cancel_with(std::move(buffer).error());
       break;
     }
-    std::ranges::copy(as_bytes(*bytes), buffer->span().begin());
+    std::memcpy(buffer->span().data(), bytes->data(), bytes->size());
     group.spawn(write_buffer(to, offset, std::move(*buffer), bytes->size(), progress));
     offset += bytes->size();
   }

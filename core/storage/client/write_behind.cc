@@ -3,12 +3,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "platform/base/log.h"
 
 namespace ff::client {
+
+namespace {
+
+// std::ranges::copy of GCC 12 copies them one at a time.
+void copy_bytes(ByteView from, ByteSpan to) {
+  if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
+}
+
+}  // namespace
 
 bool is_permanent_write_error(const Error& error) {
   if (error.sys == ESTALE || error.sys == ENOENT || error.sys == EACCES) return true;
@@ -110,7 +120,7 @@ Task<Result<void>> WriteBehind::add_to(uint64_t chunk, uint64_t offset, ByteView
   if (const auto found = buffers_.find(chunk); found != buffers_.end()) {
     Buffer& buffer = found->second;
     if (offset == buffer.begin + buffer.size) {
-      std::ranges::copy(from, buffer.memory.span().subspan(at).begin());
+      copy_bytes(from, buffer.memory.span().subspan(at));
       buffer.size += from.size();
       if (buffer.record) buffer.record.set_live(0, buffer.size);
       if (at + from.size() == chunk_size_) start(found);
@@ -137,7 +147,7 @@ Task<Result<void>> WriteBehind::add_to(uint64_t chunk, uint64_t offset, ByteView
     buffer.bytes = from;
   } else {
     buffer.memory = shared_.memory.allocate(chunk_size_);
-    std::ranges::copy(from, buffer.memory.span().subspan(at).begin());
+    copy_bytes(from, buffer.memory.span().subspan(at));
   }
   record(chunk, buffer);
   const auto added = buffers_.emplace(chunk, std::move(buffer)).first;
@@ -300,8 +310,8 @@ void WriteBehind::keep_failed(uint64_t chunk, Buffer buffer, const Error& why) {
   const FailedChunkRef kept = fresh ? make_failed_chunk(chunk, buffer) : found->second;
   if (kept == nullptr) return report_lost(buffer.begin, end, why);
   if (!fresh || buffer.owner != nullptr) {
-    const auto at = static_cast<std::ptrdiff_t>(buffer.begin - chunk * chunk_size_);
-    std::ranges::copy(bytes_of(chunk, buffer), kept->memory.span().begin() + at);
+    const uint64_t at = buffer.begin - chunk * chunk_size_;
+    copy_bytes(bytes_of(chunk, buffer), kept->memory.span().subspan(at));
   }
   discard(chunk, *kept, buffer.begin, end);
   kept->runs[buffer.begin] = end;
@@ -335,8 +345,8 @@ void WriteBehind::overlay(uint64_t offset, ByteSpan into) const {
       const uint64_t begin = std::max(from, offset);
       if (begin >= std::min(to, end)) continue;
       const uint64_t size = std::min(to, end) - begin;
-      std::ranges::copy(kept->memory.span().subspan(begin - chunk * chunk_size_, size),
-                        into.subspan(begin - offset).begin());
+      copy_bytes(kept->memory.span().subspan(begin - chunk * chunk_size_, size),
+                 into.subspan(begin - offset));
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -20,10 +21,10 @@ constexpr uint64_t kSessionPage = 4 * kKiB;
 constexpr int64_t kInterruptNs = kSecond;
 constexpr int64_t kLogEveryNs = kSecond;
 constexpr uint64_t kReadahead = 4 * kMiB;
-constexpr size_t kAtOnce = 32;           // requests per turn of the loop
-constexpr size_t kSpareSlots = 4;        // reserved for requests that release their slot at once
-constexpr uint64_t kCopied = 64 * kKiB;  // shorter payloads are copied out of the slot
-constexpr size_t kDeviceSlots = 8;       // for /dev/fuse while requests come over io_uring
+constexpr size_t kSmallReply = 512;  // more than attributes and a handle
+constexpr size_t kAtOnce = 32;       // requests per turn of the loop
+constexpr size_t kSpareSlots = 4;    // reserved for requests that release their slot at once
+constexpr size_t kDeviceSlots = 8;   // for /dev/fuse while requests come over io_uring
 // Entries of io_uring for each CPU.
 constexpr size_t kEntriesMin = 4;
 constexpr size_t kEntriesMax = 32;
@@ -47,12 +48,6 @@ bool is_small(const FuseRequest& request) {
   std::memcpy(&in, request.body.data(), std::min(request.body.size(), sizeof in));
   return in.size <= kSmall;
 }
-
-// Releases a slot.
-struct SlotHold {
-  std::function<void()> give;
-  ~SlotHold() { give(); }
-};
 
 }  // namespace
 
@@ -120,17 +115,17 @@ Task<Result<bool>> FuseSession::receive(FdWatch& watch) {
   }
   const size_t number = free_slots_.back();
   free_slots_.pop_back();
-  auto hold = std::make_shared<SlotHold>([this, number] {
-    free_slots_.push_back(number);
-    slot_freed_.set();
-  });
   // Aligns the data of a WRITE to a page, so that it can go to disks without a copy.
   std::byte* const at = slot(number).data() + kSessionPage - kHead;
   for (;;) {
     const ssize_t got = ::read(device_.fd(), at, kHead + kWriteMax);
     if (got >= 0) {
       const ByteView bytes(at, static_cast<size_t>(got));
-      if (bytes.size() >= sizeof(fuse_in_header)) dispatch(request_of(bytes, std::move(hold)));
+      if (bytes.size() >= sizeof(fuse_in_header)) {
+        dispatch(request_of(bytes, number));
+      } else {
+        release_slot(number);
+      }
       co_return true;
     }
     if (errno == EINTR || errno == ENOENT) continue;  // ENOENT: the program was interrupted
@@ -144,23 +139,33 @@ Task<Result<bool>> FuseSession::receive(FdWatch& watch) {
   }
 }
 
+void FuseSession::release_slot(size_t number) {
+  free_slots_.push_back(number);
+  slot_freed_.set();
+}
+
 // The data of a WRITE stays in the slot while enough slots are free; everything else is copied out.
-FuseRequest FuseSession::request_of(ByteView bytes, std::shared_ptr<const void> slot) {
+FuseRequest FuseSession::request_of(ByteView bytes, size_t slot) {
   FuseRequest request;
   std::memcpy(&request.header, bytes.data(), sizeof(fuse_in_header));
   const bool is_write = request.header.opcode == FUSE_WRITE;
   const size_t head = is_write ? std::min(bytes.size(), kHead) : bytes.size();
   request.body = as_text(bytes.first(head).subspan(sizeof(fuse_in_header)));
   request.payload = bytes.subspan(head);
-  if (request.payload.empty()) return request;
-  if (request.payload.size() > kCopied && free_slots_.size() >= kSpareSlots) {
-    request.buffer_owner = std::move(slot);
+  if (request.payload.empty()) {
+    release_slot(slot);
+    return request;
+  }
+  if (free_slots_.size() >= kSpareSlots) {
+    request.buffer_owner = std::shared_ptr<const void>(
+        bytes.data(), [this, slot](const void*) { release_slot(slot); });
     return request;
   }
   auto kept = std::make_shared<chain::BufferPool::Buffer>(memory_.allocate(request.payload.size()));
-  std::ranges::copy(request.payload, kept->span().begin());
+  std::memcpy(kept->span().data(), request.payload.data(), request.payload.size());
   request.payload = kept->span().first(request.payload.size());
   request.buffer_owner = std::move(kept);
+  release_slot(slot);
   return request;
 }
 
@@ -369,6 +374,14 @@ void FuseSession::write_reply(const FuseRequest& request, int error, std::string
   header.len = static_cast<uint32_t>(sizeof header + bytes.size() + data.size());
   header.error = -error;
   header.unique = unique;
+  // The kernel maps the page of each part: one part costs least.
+  std::array<char, kSmallReply> small;
+  if (data.empty() && header.len <= small.size()) {
+    std::memcpy(small.data(), &header, sizeof header);
+    bytes.copy(small.data() + sizeof header, bytes.size());
+    (void)!::write(device_.fd(), small.data(), header.len);
+    return;
+  }
   iovec parts[3] = {{&header, sizeof header},
                     {const_cast<char*>(bytes.data()), bytes.size()},
                     {const_cast<std::byte*>(data.data()), data.size()}};

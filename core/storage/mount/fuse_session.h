@@ -81,7 +81,8 @@ class FuseSession final : public KernelCache {
   void register_handlers();
   Task<Result<bool>> receive(FdWatch& watch);
   void dispatch(FuseRequest request);
-  FuseRequest request_of(ByteView bytes, std::shared_ptr<const void> slot);
+  FuseRequest request_of(ByteView bytes, size_t slot);
+  void release_slot(size_t number);
   void init(FuseRequest& request);
   Result<void> prepare_uring(uint64_t offered);
   void start_uring();

@@ -385,10 +385,6 @@ Result<FuseReply> sized_reply(std::string value, uint32_t room) {
 FuseSession::ReplyTask FuseSession::getxattr(FuseRequest& request) {
   FF_CO_TRY(const auto in, request.read_struct<fuse_getxattr_in>());
   FF_CO_TRY(auto name, request.name());
-  // The kernel often requests these on its own.
-  if (name.starts_with("security.") || name.starts_with("system.")) {
-    co_return errno_error(EOPNOTSUPP, "getxattr");
-  }
   FF_CO_TRY(auto value, co_await operations_->get_xattr(caller_of(request), inode_of(request),
                                                         std::move(name)));
   co_return sized_reply(std::move(value), in.size);

@@ -229,8 +229,20 @@ Task<Result<meta::Inode>> Operations::link(meta::Caller caller, meta::InodeId in
   co_return std::move(view.inode);
 }
 
+namespace {
+
+// Servers store only these. The kernel often asks for security.*, and cp -a sets system.*: a call
+// would take the inode out of the delegation of its directory.
+Result<void> check_stored_xattr(std::string_view name) {
+  if (name.starts_with("user.") || name.starts_with("trusted.")) return {};
+  return errno_error(EOPNOTSUPP, printable(name));
+}
+
+}  // namespace
+
 Task<Result<std::string>> Operations::get_xattr(meta::Caller caller, meta::InodeId inode,
                                                 std::string name) {
+  FF_CO_TRY(check_stored_xattr(name));
   FF_CO_TRY(auto value, co_await files_.metadata().get_xattr(std::move(caller), ref(inode), name));
   if (!value) co_return errno_error(ENODATA, printable(name));
   co_return std::move(*value);
@@ -243,6 +255,7 @@ Task<Result<std::vector<std::string>>> Operations::list_xattrs(meta::InodeId ino
 Task<Result<void>> Operations::set_xattr(meta::Caller caller, meta::InodeId inode, std::string name,
                                          std::optional<std::string> value,
                                          meta::Namespace::XattrMode mode) {
+  FF_CO_TRY(check_stored_xattr(name));
   FF_CO_TRY(const auto view,
             co_await files_.metadata().set_xattr(std::move(caller), ref(inode), std::move(name),
                                                  std::move(value), mode));

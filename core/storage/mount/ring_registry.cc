@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "platform/base/log.h"
@@ -70,6 +71,11 @@ RingRegistry::~RingRegistry() {
 
 Result<void> RingRegistry::start() {
   remove_stale_wake_sockets();
+  // The kernel keeps the targets of links by these numbers.
+  const usrbio::IovId random = usrbio::random_id();
+  std::memcpy(&wake_number_, random.data(), sizeof wake_number_);
+  wake_number_ >>= 24;  // room for all later ones
+  last_number_ = wake_number_ + std::size(usrbio::kWakeLinks);
   std::string path(usrbio::kShm);
   path += kWakeSocketPrefix;
   path += usrbio::text_of(usrbio::random_id());

@@ -41,7 +41,7 @@ class RingRegistry final : public RingContext {
   struct Link {
     std::string target = {};
     Owner owner = {};
-    uint64_t number = 0;  // unique forever
+    uint64_t number = 0;  // unique, also among those of a process that served the mount before
     uint64_t dir = 0;     // the open directory it is bound to; 0: bound to the process only
     usrbio::IovId id = {};
     RegisteredMemoryRef memory = {};
@@ -58,6 +58,8 @@ class RingRegistry final : public RingContext {
   void dir_closed(uint64_t dir);
   // The path of the wake socket, the target of the wake links. Empty: there are no rings.
   const std::string& wake_path() const { return wake_path_; }
+  // The first of kWakeLinks numbers, unique like those of the other links.
+  uint64_t wake_number() const { return wake_number_; }
 
   // RingContext.
   Loop& loop() override { return loop_; }
@@ -87,6 +89,7 @@ class RingRegistry final : public RingContext {
   uint64_t last_number_ = 0;
   Fd wake_socket_;
   std::string wake_path_;
+  uint64_t wake_number_ = 0;
   std::unique_ptr<FdWatch> wake_watch_;
   Event work_;
   Gate gate_;

@@ -23,10 +23,9 @@ enum VirtualInode : uint64_t {
   kRmRf,
   kGetConf,
   kSetConf,
-  kWakeSockets,                    // one per priority
-  kKeys = kVirtualInodes + 0x100,  // entries of get-conf, two per setting
-  kGone = kVirtualInodes + 0xfff,  // a command link, which disappears at once
-  kLinks = kVirtualInodes + 0x1000,
+  kKeys = kVirtualInodes + 0x100,    // entries of get-conf, two per setting
+  kGone = kVirtualInodes + 0xfff,    // a command link, which disappears at once
+  kLinks = kVirtualInodes + 0x1000,  // and the number of a link of RingRegistry
 };
 
 constexpr std::string_view kMove = "mv:";
@@ -184,8 +183,8 @@ std::vector<VirtualDir::NamedEntry> VirtualDir::entries(uint64_t dir, uint32_t u
   }
   if (dir != kIovs) return all;
   for (size_t i = 0; i < kWakeLinkCount && !rings_.wake_path().empty(); i++) {
-    all.push_back(
-        {std::string(usrbio::kWakeLinks[i]), {kWakeSockets + i, kLinkMode, 0, rings_.wake_path()}});
+    all.push_back({std::string(usrbio::kWakeLinks[i]),
+                   {kLinks + rings_.wake_number() + i, kLinkMode, 0, rings_.wake_path()}});
   }
   for (const auto& [name, link] : rings_.links(uid)) {
     all.push_back({name, {kLinks + link->number, kLinkMode, link->owner.uid, link->target}});

@@ -288,7 +288,9 @@ int hf3fs_submit_ios(const hf3fs_ior* ior) {
   if (daemon_sleeping.load() == 0 || daemon_sleeping.exchange(0) == 0) return 0;
   // If the socket is full, the daemon is awake or will be.
   const bool rung = ::send(open->wake_socket, "", 1, MSG_NOSIGNAL) == 1 || errno == EAGAIN;
-  return rung ? 0 : -errno;
+  if (rung) return 0;
+  const bool ended = errno == ECONNREFUSED || errno == ENOTCONN;  // nobody has the socket any more
+  return ended ? -ECONNRESET : -errno;
 }
 
 int hf3fs_wait_for_ios(const hf3fs_ior* ior, hf3fs_cqe* cqes, int cqec, int min_results,

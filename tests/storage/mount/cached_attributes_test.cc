@@ -7,11 +7,11 @@ namespace {
 
 class CachedAttributesTest : public TwoMounts {
  protected:
-  // Calls of all clients that succeeded.
-  uint64_t calls(const char* method) {
+  // Calls of all clients that ended so.
+  uint64_t calls(const char* method, const char* code = "ok") {
     return stage_.metrics
         .counter("ff_rpc_client_calls_total", "Calls made, by how they ended",
-                 {{"method", method}, {"code", "ok"}})
+                 {{"method", method}, {"code", code}})
         .value();
   }
   meta::Inode attributes(OneMount& mount, meta::InodeId inode) {
@@ -111,6 +111,22 @@ TEST_F(CachedAttributesTest, WhatAnOpenHasFetchedAnswersForASecond) {
   EXPECT_EQ(attributes(*here_, inode).mode, 0600u);
   EXPECT_EQ(calls("meta.stat"), before + 1);
   close(*here_, again->handle);
+}
+
+// cp -a sets the access control list of each file.
+TEST_F(CachedAttributesTest, ExtendedAttributesThatAreNeverStoredNeedNoCall) {
+  const auto inode = make_closed(*here_, "a", "text");
+  const std::string name = "system.posix_acl_access";
+  const auto set = [&](std::optional<std::string> value) {
+    return run(here_->operations.set_xattr({}, inode, name, std::move(value),
+                                           meta::Namespace::XattrMode::any));
+  };
+  EXPECT_EQ(set("list").error().sys, EOPNOTSUPP);
+  EXPECT_EQ(set(std::nullopt).error().sys, EOPNOTSUPP);
+  const auto got = run(here_->operations.get_xattr({}, inode, "security.capability"));
+  EXPECT_EQ(got.error().sys, EOPNOTSUPP);
+  EXPECT_EQ(calls("meta.set_xattr", "unsupported"), 0u);
+  EXPECT_EQ(calls("meta.get_xattr", "unsupported"), 0u);
 }
 
 TEST_F(CachedAttributesTest, LinksMadeWhileAFileIsOpenAreCounted) {

@@ -1,6 +1,7 @@
 // A program that knows rings by their header alone. Usage: program work|hang MOUNT FILE SEED.
 // work: writes a file of its own through rings, reads it in many ways, compares; "all is well".
-// hang: reads and writes until somebody kills it, after it has said "working".
+// hang: reads and writes until somebody kills it, after it has said "working". A failure ends it
+// with the name of the function and what it returned.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -43,7 +44,8 @@ static void write_file(const char* mount, int fd, uint64_t seed, struct hf3fs_io
     for (at = 0; at < BLOCK; at++) block[at] = byte_at(seed, (uint64_t)i * BLOCK + at);
     done = hf3fs_prep_io(&ring, iov, false, block, fd, (size_t)i * BLOCK, BLOCK, block);
     check(done >= 0, "prep_io of a write", done);
-    check(hf3fs_submit_ios(&ring) == 0, "submit_ios", 0);
+    done = hf3fs_submit_ios(&ring);
+    check(done == 0, "submit_ios", done);
     done = hf3fs_wait_for_ios(&ring, &cqe, 1, 1, NULL);
     check(done == 1 && cqe.result == BLOCK && cqe.userdata == block, "a write", cqe.result);
   }
@@ -60,6 +62,7 @@ static void read_some(struct hf3fs_ior* ring, struct hf3fs_iov* iov, int fd, uin
   static struct read reads[ENTRIES];
   static struct hf3fs_cqe cqes[ENTRIES];
   int left = 0;
+  int sent;
   int i;
   for (i = 0; i < ENTRIES; i++) {
     struct read* one = &reads[i];
@@ -71,7 +74,8 @@ static void read_some(struct hf3fs_ior* ring, struct hf3fs_iov* iov, int fd, uin
     check(slot >= 0, "prep_io of a read", slot);
     left++;
   }
-  check(hf3fs_submit_ios(ring) == 0, "submit_ios", 0);
+  sent = hf3fs_submit_ios(ring);
+  check(sent == 0, "submit_ios", sent);
   while (left > 0) {
     int got = hf3fs_wait_for_ios(ring, cqes, ENTRIES, 1, NULL);
     check(got > 0, "wait_for_ios", got);
