@@ -1,5 +1,6 @@
 // A mount whose serving process is killed again and again, or replaced, while a program works in
-// it: the program sees no error, and nothing that it was told is lost.
+// it: the program sees no error, and nothing that it was told is lost, with delegations and
+// without.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -201,7 +202,7 @@ class MountKeeperTest : public MountTest {
 TEST_F(MountKeeperTest, ProgramsGoOnWhenTheServingProcessIsKilled) {
   LocalCluster cluster;
   {
-    Mount mount(cluster.address(), at("mnt"), {"--no-io-uring"});
+    Mount mount(cluster.address(), at("mnt"), {"--no-io-uring", "--delegations"});
     work(mount, [&] {
       pid_t pid = 0;
       EXPECT_TRUE(eventually([&] {

@@ -27,21 +27,54 @@ std::vector<Dentry> unknown(const Inode&) { return {}; }
 
 DelegatingMetaClient::DelegatingMetaClient(rpc::ClientContext& context,
                                            const std::vector<net::Address>& servers, OnLost on_lost,
-                                           meta::MetaClientState* state, bool enabled)
-    : MetaClient(context, servers, std::move(on_lost), state),
+                                           RecoveryTable* recovery, bool enabled)
+    : MetaClient(context, servers, std::move(on_lost),
+                 recovery == nullptr ? nullptr : &recovery->metadata()),
       enabled_(enabled),
-      delegations_(context.loop),
+      delegations_(context.loop, recovery),
       starting_(context.loop, 1),
       changed_(context.loop),
       urgent_(context.loop),
       applied_(context.loop),
       gate_(context.loop) {
-  if (enabled_) gate_.spawn(send_changes());
+  if (enabled_ || (recovery != nullptr && recovery->continues())) gate_.spawn(send_changes());
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::answered(Result<InodeView> answer) {
+  delegations_.record();
   wake_sender();
   co_return answer;
+}
+
+// It may have no name any more.
+Task<Result<InodeView>> DelegatingMetaClient::repeated(ChangeJournal::Answered answer) {
+  InodeRef ref{.id = answer.inode};
+  auto now = co_await MetaClient::stat(std::move(ref), false);
+  if (now || now.error().code != Errc::stale) co_return now;
+  InodeView removed;
+  removed.inode.id = answer.inode;
+  removed.inode.ctime_ns = answer.now_ns;
+  removed.inode.links = 0;
+  co_return removed;
+}
+
+meta::SessionId DelegatingMetaClient::new_session(uint64_t origin) {
+  const uint64_t number = origin == 0 ? 0 : delegations_.journal().session_of(origin);
+  return number != 0 ? session(number) : MetaClient::new_session(origin);
+}
+
+bool DelegatingMetaClient::awaits(meta::SessionId session) const {
+  return delegations_.journal().awaits(session.number) || MetaClient::awaits(session);
+}
+
+void DelegatingMetaClient::end_origin(uint64_t origin) {
+  delegations_.journal().end_origin(origin);
+  MetaClient::end_origin(origin);
+}
+
+void DelegatingMetaClient::end_restored_origins() {
+  delegations_.journal().end_restored_origins();
+  MetaClient::end_restored_origins();
 }
 
 Task<Result<void>> DelegatingMetaClient::wait_applied(uint64_t number) {
@@ -169,6 +202,7 @@ Task<Result<meta::MetaClient::DirPage>> DelegatingMetaClient::list(Caller caller
 
 Task<Result<InodeView>> DelegatingMetaClient::create(Caller caller, InodeRef dir, std::string name,
                                                      meta::Namespace::CreateOptions create) {
+  if (const auto done = before(caller.origin, Operation::kMake)) return repeated(*done);
   if (!answers(dir)) {
     auto calling = MetaClient::create(std::move(caller), dir, std::move(name), std::move(create));
     return enabled_ ? inode_change(std::move(dir), std::move(calling)) : std::move(calling);
@@ -197,6 +231,7 @@ Task<Result<InodeView>> DelegatingMetaClient::open(Caller caller, InodeRef inode
 
 Task<Result<InodeView>> DelegatingMetaClient::link(Caller caller, InodeRef inode, InodeRef dir,
                                                    std::string name) {
+  if (const auto done = before(caller.origin, Operation::kLink)) return repeated(*done);
   if (!enabled_) return MetaClient::link(std::move(caller), inode, dir, std::move(name));
   if (answers(dir) && answers(inode)) {
     if (auto answer = delegations_.link(caller, inode.id, dir.id, name)) {
@@ -214,6 +249,7 @@ Task<Result<InodeView>> DelegatingMetaClient::link(Caller caller, InodeRef inode
 
 Task<Result<InodeView>> DelegatingMetaClient::unlink(Caller caller, InodeRef dir, std::string name,
                                                      std::optional<meta::SessionId> holder) {
+  if (const auto done = before(caller.origin, Operation::kUnlink)) return repeated(*done);
   if (!answers(dir)) {
     auto calling = MetaClient::unlink(std::move(caller), dir, std::move(name), holder);
     return enabled_ ? inode_change(std::move(dir), std::move(calling)) : std::move(calling);
@@ -228,6 +264,7 @@ Task<Result<InodeView>> DelegatingMetaClient::unlink(Caller caller, InodeRef dir
 
 // A server removes the directory: nobody must still change it here.
 Task<Result<InodeView>> DelegatingMetaClient::rmdir(Caller caller, InodeRef dir, std::string name) {
+  if (const auto done = before(caller.origin, Operation::kRmdir)) return repeated(*done);
   if (!answers(dir)) {
     auto calling = MetaClient::rmdir(std::move(caller), dir, std::move(name));
     return enabled_ ? inode_change(std::move(dir), std::move(calling)) : std::move(calling);
@@ -250,6 +287,7 @@ Task<Result<InodeView>> DelegatingMetaClient::remove_tree(Caller caller, InodeRe
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::rename(Caller caller, Rename rename) {
+  if (const auto done = before(caller.origin, Operation::kRename)) return repeated(*done);
   if (!enabled_) return MetaClient::rename(std::move(caller), std::move(rename));
   const bool here = rename.from_dir.path.empty() && rename.to_dir.path.empty();
   if (here) {
@@ -272,6 +310,7 @@ Task<Result<InodeView>> DelegatingMetaClient::rename(Caller caller, Rename renam
 
 Task<Result<InodeView>> DelegatingMetaClient::set_attributes(Caller caller, InodeRef inode,
                                                              meta::Namespace::Attributes to) {
+  if (const auto done = before(caller.origin, Operation::kSetAttributes)) return repeated(*done);
   if (answers(inode)) {
     if (auto answer = delegations_.set_attributes(caller, inode.id, to)) {
       return answered(std::move(*answer));
@@ -329,6 +368,7 @@ Task<Result<InodeView>> DelegatingMetaClient::report_length(InodeId inode, meta:
   }
   auto calling = MetaClient::report_length(inode, session, report, std::move(capability));
   if (!enabled_) return calling;
+  delegations_.expose(inode);
   return settled({inode}, false, std::move(calling));
 }
 

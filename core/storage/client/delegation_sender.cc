@@ -31,6 +31,7 @@ void DelegatingMetaClient::wake_sender() {
 
 bool DelegatingMetaClient::end_session(const meta::Namespace::EndedSession& ended) {
   const bool logged = delegations_.end_session(ended);
+  delegations_.record();
   wake_sender();
   return logged;
 }
@@ -57,11 +58,13 @@ Task<void> DelegatingMetaClient::send_batch() {
   const bool refused =
       !sent && !meta::is_lease_lost(sent.error()) && sent.error().code != Errc::interrupted;
   if (refused) {
+    end_batch(batch.last);
     co_await send_singly(std::move(batch));
     co_return;
   }
   if (!sent) report_lost(batch.changes, sent.error().message);
   delegations_.applied(batch);
+  end_batch(batch.last);  // after the journal says that it is applied
   if (!sent && meta::is_lease_lost(sent.error())) lose();
   pulse(applied_);
 }
@@ -73,7 +76,8 @@ Task<Result<void>> DelegatingMetaClient::send(Delegations::Batch& batch) {
   for (const Delegations::Change& change : batch.changes) {
     changes.push_back({.mark = {}, .action = change.action, .inodes = change.inodes, .sent = {}});
   }
-  FF_CO_TRY(const auto recalled, co_await apply_batch(batch.request, std::move(changes)));
+  FF_CO_TRY(const auto recalled,
+            co_await apply_batch(batch.request, std::move(changes), batch.last));
   if (lease != delegations_.lease()) co_return Result<void>();
   delegations_.renewed(began_ns);
   delegations_.recall(recalled);
@@ -85,15 +89,19 @@ Task<Result<void>> DelegatingMetaClient::send(Delegations::Batch& batch) {
 // directories are given back, since this client was wrong about them.
 Task<void> DelegatingMetaClient::send_singly(Delegations::Batch batch) {
   size_t change = 0;
+  uint64_t number = batch.last - static_cast<uint64_t>(batch.request.operations_size());
   for (const auto& operation : batch.request.operations()) {
     Delegations::Batch one;
+    one.last = ++number;
     one.request.set_lease(batch.request.lease());
     *one.request.add_operations() = operation;
     const bool counts = operation.what_case() != meta::wire::BatchOperation::kGiveBack;
     if (counts) one.changes.push_back(std::move(batch.changes[change++]));
     const auto sent = co_await send(one);
+    if (!sent) report_lost(one.changes, sent.error().message);
+    delegations_.applied(one);
+    end_batch(one.last);
     if (sent) continue;
-    report_lost(one.changes, sent.error().message);
     if (meta::is_lease_lost(sent.error())) {
       lose();
       continue;
@@ -119,6 +127,7 @@ void DelegatingMetaClient::lose() {
   const auto lost = delegations_.lose();
   set_lease(0);
   report_lost(lost, "its lease had ended before a metadata server got the change");
+  delegations_.end_lease();
   pulse(applied_);
 }
 
@@ -153,7 +162,7 @@ Task<Result<void>> DelegatingMetaClient::start_lease() {
   FF_CO_TRY(const auto hold, co_await starting_.acquire(1));
   if (delegations_.lease() != 0) co_return Result<void>();
   const uint64_t lease = rng().next() | 1;
-  delegations_.start_lease(lease);
+  if (!delegations_.start_lease(lease)) co_return fail(Errc::busy, "the recovery table is full");
   set_lease(lease);
   auto started = co_await renew_own_lease(true, std::nullopt);
   if (!started) {
@@ -231,20 +240,36 @@ Task<void> DelegatingMetaClient::ask_for(meta::InodeId dir) {
   }
 }
 
+Task<Result<void>> DelegatingMetaClient::restore() {
+  const uint64_t lease = delegations_.restore(restored_batch());
+  if (lease == 0) co_return Result<void>();
+  set_lease(lease);
+  urgent_.set();
+  wake_sender();
+  while (pending_changes() > 0) FF_CO_TRY(co_await applied_.wait());
+  co_return Result<void>();
+}
+
+Task<void> DelegatingMetaClient::end_lease() {
+  if (delegations_.lease() == 0) co_return;
+  meta::wire::LeaseRequest request;
+  request.set_lease(delegations_.lease());
+  request.set_end(true);
+  if (pending_changes() == 0) {
+    (void)co_await renew_lease(std::move(request));
+    (void)delegations_.lose();  // nothing, since all was applied
+    set_lease(0);
+    delegations_.end_lease();
+  }
+  lose();
+}
+
 Task<void> DelegatingMetaClient::close() {
   if (delegations_.lease() != 0) {
     CancelScope scope(loop(), co_await current_cancellation(), loop().now_ns() + kCloseNs,
                       "the unmount");
     (void)co_await settle_all().with_cancellation(scope.cancellation());
-    meta::wire::LeaseRequest request;
-    request.set_lease(delegations_.lease());
-    request.set_end(true);
-    if (pending_changes() == 0) {
-      (void)co_await renew_lease(std::move(request)).with_cancellation(scope.cancellation());
-      (void)delegations_.lose();  // nothing, since all was applied
-      set_lease(0);
-    }
-    lose();
+    co_await end_lease().with_cancellation(scope.cancellation());
   }
   Error reason = fail(Errc::interrupted, "the client is shutting down");
   co_await gate_.close(std::move(reason));

@@ -39,8 +39,7 @@ FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Addre
       metadata_(
           context, servers,
           [this](meta::InodeId inode, Error error) { report_lost(inode, std::move(error)); },
-          options.recovery == nullptr ? nullptr : &options.recovery->metadata(),
-          options.delegations),
+          options.recovery, options.delegations),
       managers_(context, servers),
       behind_(context.loop, options.arena, std::max<uint64_t>(options.write_behind / kMiB, 64),
               context.metrics, options.recovery, options.data),
