@@ -13,6 +13,7 @@
 #include "lab/scenario/fault_injector.h"
 #include "lab/scenario/storage_cluster.h"
 #include "platform/base/clock.h"
+#include "storage/meta/service.h"
 
 namespace ff::scenario {
 
@@ -29,6 +30,7 @@ constexpr int kSharedDirs = 2;
 // How long a kill waits for a change, and how long after the change it strikes.
 constexpr int64_t kKillNs = 10 * kSecond;
 constexpr int64_t kKilledLaterNs = 2 * client::DelegatingMetaClient::kSendNs;
+constexpr int64_t kCutOffNs = 2 * meta::kDelegationLeaseNs;
 constexpr int64_t kDelegationFaultsNs = 60 * kSecond;
 constexpr int64_t kDelegationsHealNs = 240 * kSecond;
 
@@ -51,6 +53,7 @@ class DelegationsScenario {
   void prepare();
   void inject_faults();
   void kill(bool keeper);
+  void cut_off();
   void check();
 
   StorageCluster cluster_;
@@ -111,14 +114,31 @@ void DelegationsScenario::kill(bool keeper) {
   load.kill(keeper);
 }
 
+// No server hears a program for so long that its lease ends.
+void DelegationsScenario::cut_off() {
+  simulation_.faults++;
+  const std::string& program = programs_[simulation_.rng.below(programs_.size())]->name();
+  for (const auto& manager : cluster_.managers()) {
+    simulation_.net.block(program, manager->name());
+    simulation_.net.block(manager->name(), program);
+  }
+  cluster_.run_for(kCutOffNs + simulation_.some_ns(kCutOffNs));
+  for (const auto& manager : cluster_.managers()) {
+    simulation_.net.unblock(program, manager->name());
+    simulation_.net.unblock(manager->name(), program);
+  }
+}
+
 void DelegationsScenario::inject_faults() {
   const int64_t end_ns = simulation_.world.now_ns() + kDelegationFaultsNs;
   while (simulation_.world.now_ns() < end_ns && !simulation_.violation) {
     cluster_.run_for(simulation_.some_ns(8 * kSecond));
-    switch (simulation_.rng.below(6)) {
+    switch (simulation_.rng.below(8)) {
       case 0: kill(false); break;
       case 1:
       case 2: kill(true); break;
+      case 3:
+      case 4: cut_off(); break;
       default: fault_injector_.inject();
     }
   }

@@ -18,6 +18,7 @@ constexpr int64_t kLongPauseNs = 300 * kMillisecond;
 constexpr int64_t kUnansweredNs = 90 * kSecond;
 // Room for so few records that the table is full when servers are out of reach.
 constexpr size_t kTableBytes = 96 * kKiB;
+constexpr uint64_t kTravelNs = 8 * kMillisecond;
 constexpr const char* kContestedNames[] = {"a", "b", "c", "d"};
 
 using meta::InodeType;
@@ -137,6 +138,7 @@ Task<void> DelegationsLoad::create(Name name, bool dir) {
   Namespace::CreateOptions make{.kind = dir ? InodeType::directory : InodeType::file, .mode = 0755};
   auto making = names_->create(caller(), {.id = name.first}, name.second, std::move(make));
   const Answer made = co_await std::move(making);
+  co_await travel();
   if (!made) co_return end_failed({name}, made.error(), {.what = "create"});
   kinds_[name] = made->inode.kind;
   end(name, {.before = History::kAbsent, .after = made->inode.id, .what = "create"});
@@ -148,6 +150,7 @@ Task<void> DelegationsLoad::remove(Name name) {
   auto removing = dir ? names_->rmdir(caller(), {.id = name.first}, name.second)
                       : names_->unlink(caller(), {.id = name.first}, name.second, std::nullopt);
   const Answer removed = co_await std::move(removing);
+  co_await travel();
   if (!removed && (removed.error().sys == EISDIR || removed.error().sys == ENOTDIR)) {
     kinds_[name] = dir ? InodeType::file : InodeType::directory;
   }
@@ -164,6 +167,7 @@ Task<void> DelegationsLoad::rename(Name from, Name to) {
                                .to_dir = {.id = to.first},
                                .to = to.second};
   const Answer moved = co_await names_->rename(caller(), std::move(how));
+  co_await travel();
   if (!moved && (moved.error().sys == EISDIR || moved.error().sys == ENOTDIR)) co_return;
   if (!moved) co_return end_failed({from, to}, moved.error(), {.what = "rename from"});
   kinds_[to] = moved->inode.kind;
@@ -190,6 +194,13 @@ Task<bool> DelegationsLoad::sync() {
     for (const auto& [name, since_ns] : before) unsynced_.erase(name);
   }
   co_return true;
+}
+
+// The answer is on the way to the program; the process may be killed meanwhile.
+Task<void> DelegationsLoad::travel() {
+  if (rng_.below(4) != 0) co_return;
+  const auto travel_ns = static_cast<int64_t>(rng_.below(kTravelNs));
+  (void)co_await sleep_for(context_.loop, travel_ns);
 }
 
 DelegationsLoad::Request DelegationsLoad::some_request() {

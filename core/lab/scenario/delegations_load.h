@@ -64,6 +64,7 @@ class DelegationsLoad {
   Task<void> remove(Name name);
   Task<void> rename(Name from, Name to);
   Task<void> lookup(Name name);
+  Task<void> travel();
   Task<bool> sync();
   Name some_name();
   void begin(Name name);

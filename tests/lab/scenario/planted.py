@@ -388,9 +388,8 @@ DELEGATIONS = {
     "send-a-batch-twice": [
         (
             "core/storage/client/delegation_sender.cc",
-            "  const auto sent = co_await send(batch);\n  const bool refused",
-            "  (void)co_await send(batch);\n"
-            "  const auto sent = co_await send(batch);\n  const bool refused",
+            "  if (sent) sent = co_await send(batch);\n",
+            "  (void)co_await send(batch);\n  if (sent) sent = co_await send(batch);\n",
         )
     ],
     "say-not-there-after-a-recall": [
