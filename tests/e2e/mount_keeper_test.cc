@@ -43,7 +43,7 @@ class Program {
   }
 
   void step() {
-    switch (rng_.below(9)) {
+    switch (rng_.below(11)) {
       case 0: return create();
       case 1:
       case 2: return write();
@@ -52,6 +52,8 @@ class Program {
       case 5: return rename();
       case 6: return remove();
       case 7: return sync();
+      case 8:
+      case 9: return store();
       default: return truncate();
     }
   }
@@ -60,7 +62,9 @@ class Program {
     for (const auto& entry : std::filesystem::directory_iterator(dir_)) {
       names.insert(entry.path().filename());
     }
-    for (const auto& [name, text] : files_) {
+    std::map<std::string, std::string> all = files_;
+    all.insert(stored_.begin(), stored_.end());
+    for (const auto& [name, text] : all) {
       EXPECT_TRUE(names.erase(name) == 1) << name << " is missing";
       const std::string found = get(dir_ + "/" + name);
       EXPECT_EQ(found.size(), text.size()) << name;
@@ -91,6 +95,23 @@ class Program {
     expect(::flock(file, LOCK_EX | LOCK_NB) == 0, "lock", name);
     files_[name] = "";
     open_[name] = file;
+  }
+  // Small files that are closed at once; removes one now and then.
+  void store() {
+    if (rng_.below(4) == 0 && !stored_.empty()) {
+      const std::string name = stored_.rbegin()->first;
+      expect(::unlink(path(name).c_str()) == 0, "unlink", name);
+      stored_.erase(name);
+      return;
+    }
+    const std::string name = "s" + std::to_string(last_++);
+    const std::string data = bytes(rng_.next(), 1 + rng_.below(9000));
+    const int file = ::open(path(name).c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
+    expect(file >= 0, "create", name);
+    const ssize_t got = ::write(file, data.data(), data.size());
+    expect(got == static_cast<ssize_t>(data.size()), "write", name);
+    expect(::close(file) == 0, "close", name);
+    stored_[name] = data;
   }
   void write() {
     if (files_.empty()) return;
@@ -162,6 +183,7 @@ class Program {
   SeededRng rng_;
   std::map<std::string, std::string> files_;
   std::map<std::string, int> open_;
+  std::map<std::string, std::string> stored_;  // not open
   uint64_t last_ = 0;
   size_t steps_ = 0;
 };

@@ -125,12 +125,10 @@ void DelegatingMetaClient::give_all_back() {
   for (const InodeId held : all) delegations_.give_back(held);
 }
 
-Task<Result<InodeView>> DelegatingMetaClient::name_change(Names names, std::vector<InodeId> inodes,
-                                                          Outcome outcome,
+Task<Result<InodeView>> DelegatingMetaClient::name_change(Names names, Outcome outcome,
                                                           Task<Result<InodeView>> calling) {
   const auto change = delegations_.begin_change(std::move(names));
-  for (const auto& [dir, name] : change.names) inodes.push_back(dir);
-  const auto ready = co_await settle(std::move(inodes));
+  const auto ready = co_await settle_all();  // also lengths of files that get another name
   Result<InodeView> done = ready ? Result<InodeView>(Error()) : Result<InodeView>(ready.error());
   if (ready) done = co_await std::move(calling);
   delegations_.end_change(change, done ? outcome(done->inode) : std::vector<Dentry>());
@@ -212,7 +210,7 @@ Task<Result<InodeView>> DelegatingMetaClient::create(Caller caller, InodeRef dir
   if (answer) return answered(std::move(*answer));
   const InodeId id = dir.id;
   auto calling = MetaClient::create(std::move(caller), std::move(dir), name, std::move(create));
-  return name_change({{id, std::move(name)}}, {}, refers_to, std::move(calling));
+  return name_change({{id, std::move(name)}}, refers_to, std::move(calling));
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::open(Caller caller, InodeRef inode, uint32_t rights,
@@ -239,12 +237,11 @@ Task<Result<InodeView>> DelegatingMetaClient::link(Caller caller, InodeRef inode
     }
   }
   delegations_.expose(inode.id);
-  const InodeId file = inode.id;
   const InodeId id = dir.id;
   const bool all = !dir.path.empty() || !inode.path.empty();
   auto calling = MetaClient::link(std::move(caller), std::move(inode), std::move(dir), name);
   if (all) return inode_change({.id = id, .path = "."}, std::move(calling));
-  return name_change({{id, std::move(name)}}, {file}, refers_to, std::move(calling));
+  return name_change({{id, std::move(name)}}, refers_to, std::move(calling));
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::unlink(Caller caller, InodeRef dir, std::string name,
@@ -259,7 +256,7 @@ Task<Result<InodeView>> DelegatingMetaClient::unlink(Caller caller, InodeRef dir
   }
   const InodeId id = dir.id;
   auto calling = MetaClient::unlink(std::move(caller), std::move(dir), name, holder);
-  return name_change({{id, std::move(name)}}, {}, refers_to_nothing, std::move(calling));
+  return name_change({{id, std::move(name)}}, refers_to_nothing, std::move(calling));
 }
 
 // A server removes the directory: nobody must still change it here.
@@ -274,8 +271,7 @@ Task<Result<InodeView>> DelegatingMetaClient::rmdir(Caller caller, InodeRef dir,
   for (const InodeId held : below) delegations_.give_back(held);
   const InodeId id = dir.id;
   auto calling = MetaClient::rmdir(std::move(caller), std::move(dir), name);
-  return name_change({{id, std::move(name)}}, std::move(below), refers_to_nothing,
-                     std::move(calling));
+  return name_change({{id, std::move(name)}}, refers_to_nothing, std::move(calling));
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::remove_tree(Caller caller, InodeRef dir,
@@ -304,8 +300,7 @@ Task<Result<InodeView>> DelegatingMetaClient::rename(Caller caller, Rename renam
     give_all_back();
     return settled({}, true, std::move(calling));
   }
-  return name_change(std::move(names), std::move(below), exchange ? unknown : moved,
-                     std::move(calling));
+  return name_change(std::move(names), exchange ? unknown : moved, std::move(calling));
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::set_attributes(Caller caller, InodeRef inode,

@@ -10,6 +10,7 @@
 // the delegations back. Owned by one loop.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +43,15 @@ class DelegatingMetaClient final : public meta::MetaClient {
   size_t delegations() const { return delegations_.held(); }
   // Changes that were answered but not applied by a server yet.
   size_t pending_changes() const { return delegations_.last_change() - delegations_.applied(); }
+  // Whether it would answer a length report of this file by itself: no other client can see it.
+  bool owns(meta::InodeId inode) const { return delegations_.owns(inode); }
+  // `store` stores the bytes of the files whose lengths are about to be sent.
+  using Store = std::function<Task<Result<void>>(std::vector<meta::InodeId>)>;
+  // `lost` is called when the lease has ended.
+  void on_bytes(Store store, std::function<void()> lost) {
+    store_ = std::move(store);
+    lost_ = std::move(lost);
+  }
   // Ends a session of a file that a batch opens. False: a server must end it.
   bool end_session(const meta::Namespace::EndedSession& ended);
 
@@ -106,8 +116,8 @@ class DelegatingMetaClient final : public meta::MetaClient {
                               Task<Result<Reply>> calling);
   Task<Result<meta::InodeView>> inode_change(meta::InodeRef inode,
                                              Task<Result<meta::InodeView>> calling);
-  Task<Result<meta::InodeView>> name_change(Names names, std::vector<meta::InodeId> inodes,
-                                            Outcome outcome, Task<Result<meta::InodeView>> calling);
+  Task<Result<meta::InodeView>> name_change(Names names, Outcome outcome,
+                                            Task<Result<meta::InodeView>> calling);
   Task<Result<meta::InodeView>> fetch(meta::InodeRef inode, bool exact);
   Task<Result<meta::InodeView>> resolve(meta::Caller caller, meta::InodeRef dir, std::string name);
   void give_all_back();
@@ -123,6 +133,7 @@ class DelegatingMetaClient final : public meta::MetaClient {
   void wake_sender();
   Task<void> send_changes();
   Task<void> send_batch();
+  Task<Result<void>> store_bytes(const Delegations::Batch& batch);
   Task<Result<void>> send(Delegations::Batch& batch);
   Task<void> send_singly(Delegations::Batch batch);
   void lose();
@@ -141,6 +152,9 @@ class DelegatingMetaClient final : public meta::MetaClient {
   Event urgent_;   // somebody waits for it
   Event applied_;
   bool fetching_ids_ = false;
+  Store store_;
+  std::function<void()> lost_;
+  bool restoring_ = false;  // nothing is given back before the bytes of the predecessor are stored
   Gate gate_;
 };
 

@@ -16,6 +16,20 @@ constexpr int64_t kRetryNs = 200 * kMillisecond;
 // How long an unmount waits for servers.
 constexpr int64_t kCloseNs = 20 * kSecond;
 
+// The lengths of files that servers may know: their bytes are stored.
+Task<void> report_lengths(meta::MetaClient& client, Delegations::Batch batch) {
+  for (const auto& operation : batch.request.operations()) {
+    if (!operation.has_wrote() || operation.wrote().end() == 0) continue;
+    const auto& wrote = operation.wrote();
+    const meta::SessionId session{wrote.session().client(), wrote.session().number()};
+    const meta::Namespace::LengthReport report{.min_length = wrote.end(),
+                                               .truncate_seq = wrote.truncations(),
+                                               .mtime_ns = wrote.mtime_ns(),
+                                               .closed = wrote.closed()};
+    (void)co_await client.report_length(wrote.inode(), session, report, std::string());
+  }
+}
+
 void pulse(Event& event) {
   event.set();
   event.reset();
@@ -52,9 +66,20 @@ Task<void> DelegatingMetaClient::send_changes() {
   }
 }
 
+// Others must not see a length before the bytes.
+Task<Result<void>> DelegatingMetaClient::store_bytes(const Delegations::Batch& batch) {
+  std::vector<meta::InodeId> inodes;
+  for (const auto& operation : batch.request.operations()) {
+    if (operation.has_wrote()) inodes.push_back(operation.wrote().inode());
+  }
+  if (!store_ || inodes.empty()) co_return Result<void>();
+  co_return co_await store_(std::move(inodes));
+}
+
 Task<void> DelegatingMetaClient::send_batch() {
   auto batch = delegations_.take_batch(SIZE_MAX);
-  const auto sent = co_await send(batch);
+  Result<void> sent = co_await store_bytes(batch);
+  if (sent) sent = co_await send(batch);
   const bool refused =
       !sent && !meta::is_lease_lost(sent.error()) && sent.error().code != Errc::interrupted;
   if (refused) {
@@ -65,7 +90,10 @@ Task<void> DelegatingMetaClient::send_batch() {
   if (!sent) report_lost(batch.changes, sent.error().message);
   delegations_.applied(batch);
   end_batch(batch.last);  // after the journal says that it is applied
-  if (!sent && meta::is_lease_lost(sent.error())) lose();
+  if (!sent && meta::is_lease_lost(sent.error())) {
+    lose();
+    gate_.spawn(report_lengths(*this, std::move(batch)));
+  }
   pulse(applied_);
 }
 
@@ -80,7 +108,7 @@ Task<Result<void>> DelegatingMetaClient::send(Delegations::Batch& batch) {
             co_await apply_batch(batch.request, std::move(changes), batch.last));
   if (lease != delegations_.lease()) co_return Result<void>();
   delegations_.renewed(began_ns);
-  delegations_.recall(recalled);
+  if (!restoring_) delegations_.recall(recalled);
   wake_sender();
   co_return Result<void>();
 }
@@ -129,6 +157,7 @@ void DelegatingMetaClient::lose() {
   report_lost(lost, "its lease had ended before a metadata server got the change");
   delegations_.end_lease();
   pulse(applied_);
+  if (lost_) lost_();
 }
 
 Task<Result<void>> DelegatingMetaClient::renew_own_lease(bool fresh,
@@ -153,7 +182,7 @@ Task<Result<void>> DelegatingMetaClient::renew_own_lease(bool fresh,
   std::vector<meta::Layout> layouts;
   for (const auto& layout : reply.layouts()) layouts.push_back(meta::from_wire(layout));
   if (ids_of) delegations_.add_ids(reply.first(), std::move(layouts), *ids_of);
-  delegations_.recall({reply.recalled().begin(), reply.recalled().end()});
+  if (!restoring_) delegations_.recall({reply.recalled().begin(), reply.recalled().end()});
   wake_sender();
   co_return Result<void>();
 }
@@ -244,6 +273,8 @@ Task<Result<void>> DelegatingMetaClient::restore() {
   const uint64_t lease = delegations_.restore(restored_batch());
   if (lease == 0) co_return Result<void>();
   set_lease(lease);
+  restoring_ = true;
+  gate_.spawn(keep_lease(lease));
   urgent_.set();
   wake_sender();
   while (pending_changes() > 0) FF_CO_TRY(co_await applied_.wait());
@@ -251,6 +282,7 @@ Task<Result<void>> DelegatingMetaClient::restore() {
 }
 
 Task<void> DelegatingMetaClient::end_lease() {
+  restoring_ = false;
   if (delegations_.lease() == 0) co_return;
   meta::wire::LeaseRequest request;
   request.set_lease(delegations_.lease());

@@ -342,6 +342,9 @@ uint64_t Delegations::restore(std::optional<uint64_t> batch) {
   last_ = applied_ = left.applied;
   for (ChangeJournal::Change& change : left.changes) {
     last_ = change.number;
+    // All is given back later, when the bytes of files are stored, too.
+    const bool returns = !is_change(change.operation) && change.number > batch.value_or(0);
+    if (returns) change.operation.set_give_back(0);
     for (const meta::InodeId inode : change.inodes) touched_[inode] = last_;
     log_.push_back(std::move(change));
   }

@@ -71,6 +71,7 @@ class Delegations {
   void give_back(meta::InodeId dir);
   // Servers ask for these directories.
   void recall(const std::vector<meta::InodeId>& dirs);
+  bool owns(meta::InodeId inode) const { return valid() && own_.contains(inode); }
   bool holds(meta::InodeId dir) const { return held_.contains(dir); }
   size_t held() const { return held_.size(); }
 
