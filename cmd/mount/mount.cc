@@ -223,7 +223,7 @@ Result<ByteSpan> Mounted::data_memory() {
 }
 
 Result<void> Mounted::open_recovery(uint64_t data) {
-  if (keeper_ == nullptr || delegations()) return {};
+  if (keeper_ == nullptr) return {};
   Fd held = keeper_->take("records");
   if (held.get() < 0) {
     held = Fd(::memfd_create("ff-mount-records", MFD_CLOEXEC));
@@ -288,8 +288,7 @@ Result<void> Mounted::mount(const client::Url& url) {
   }
   callers_.emplace(disk_, client_.loop.clock());
   const auto on_init = [this](bool resends) {
-    // The recovery table has no record of changes that a delegation lets wait.
-    if (keeper_ != nullptr && resends && !delegations()) keeper_->report_resends();
+    if (keeper_ != nullptr && resends) keeper_->report_resends();
   };
   const auto on_healthy = [this] {
     if (keeper_ != nullptr) keeper_->report_healthy();
@@ -636,9 +635,8 @@ void declare_mount(Command& mount) {
       "fails.\n\nLocks (flock, fcntl) work among the programs of one mount only.\n\nIf the process "
       "that serves the mount dies, another one continues within a second: programs wait, open "
       "files and locks stay, and nothing that was acknowledged is lost. That needs Linux 6.9, and "
-      "requests through /dev/fuse (--no-io-uring: the kernel loses those of a dead ring), and "
-      "does not work with --delegations. Otherwise programs get errors and the directory must be "
-      "mounted again.");
+      "requests through /dev/fuse (--no-io-uring: the kernel loses those of a dead ring). "
+      "Otherwise programs get errors and the directory must be mounted again.");
   mount.argument("SOURCE", text(options.source, "SOURCE"), "File system to mount").optional();
   mount.argument("DIR", dir(options.dir), "Mount point").optional();
   declare_meta(mount, options.meta);
@@ -654,10 +652,12 @@ void declare_mount(Command& mount) {
       .old_config("mount.others")
       .alias("--others");
   mount
-      .flag("--delegations", options.delegations,
-            "Answer changes in directories that no other mount uses at once, and send them to the "
-            "metadata service within 5 ms: faster for many small files; the mount does not survive "
-            "the death of its process, and what it has not sent is lost unless fsync was called")
+      .flag(
+          "--delegations", options.delegations,
+          "Answer changes in directories that no other mount uses at once, and send them to the "
+          "metadata service within 5 ms, with the bytes of small new files: faster for many small "
+          "files; if this machine fails, what the mount has not sent is lost unless fsync was "
+          "called")
       .config("mount.delegations");
   mount.flag("--wait", options.wait, "Wait until the cluster answers, exists and has chains")
       .config("mount.wait");

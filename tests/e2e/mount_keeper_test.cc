@@ -1,5 +1,6 @@
 // Mounts whose serving processes are killed again and again, or replaced, while a program works in
-// each: the programs see no error, and nothing that they were told is lost, also for other mounts.
+// each: the programs see no error, and nothing that they were told is lost, also for other mounts,
+// with delegations and without.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -41,7 +42,7 @@ class Program {
   ~Program() { close_all(); }
 
   void step() {
-    switch (rng_.below(9)) {
+    switch (rng_.below(11)) {
       case 0: return create();
       case 1:
       case 2: return write();
@@ -50,6 +51,8 @@ class Program {
       case 5: return rename();
       case 6: return remove();
       case 7: return sync();
+      case 8:
+      case 9: return store();
       default: return truncate();
     }
   }
@@ -66,7 +69,9 @@ class Program {
     for (const auto& entry : std::filesystem::directory_iterator(dir)) {
       names.insert(entry.path().filename());
     }
-    for (const auto& [name, text] : files_) {
+    std::map<std::string, std::string> all = files_;
+    all.insert(stored_.begin(), stored_.end());
+    for (const auto& [name, text] : all) {
       EXPECT_TRUE(names.erase(name) == 1) << name << " is missing";
       const std::string found = get(dir + "/" + name);
       EXPECT_EQ(found.size(), text.size()) << name;
@@ -97,6 +102,23 @@ class Program {
     expect(::flock(file, LOCK_EX | LOCK_NB) == 0, "lock", name);
     files_[name] = "";
     open_[name] = file;
+  }
+  // Small files that are closed at once; removes one now and then.
+  void store() {
+    if (rng_.below(4) == 0 && !stored_.empty()) {
+      const std::string name = stored_.rbegin()->first;
+      expect(::unlink(path(name).c_str()) == 0, "unlink", name);
+      stored_.erase(name);
+      return;
+    }
+    const std::string name = "s" + std::to_string(last_++);
+    const std::string data = bytes(rng_.next(), 1 + rng_.below(9000));
+    const int file = ::open(path(name).c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
+    expect(file >= 0, "create", name);
+    const ssize_t got = ::write(file, data.data(), data.size());
+    expect(got == static_cast<ssize_t>(data.size()), "write", name);
+    expect(::close(file) == 0, "close", name);
+    stored_[name] = data;
   }
   void write() {
     if (files_.empty()) return;
@@ -168,6 +190,7 @@ class Program {
   SeededRng rng_;
   std::map<std::string, std::string> files_;
   std::map<std::string, int> open_;
+  std::map<std::string, std::string> stored_;  // not open
   uint64_t last_ = 0;
   std::atomic<size_t> steps_ = 0;
 };
@@ -231,7 +254,7 @@ TEST_F(MountKeeperTest, ProgramsGoOnWhenTheServingProcessesAreKilled) {
   LocalCluster cluster;
   {
     Mount one(cluster.address(), at("one"), {"--no-io-uring"});
-    Mount two(cluster.address(), at("two"), {"--no-io-uring"});
+    Mount two(cluster.address(), at("two"), {"--no-io-uring", "--delegations"});
     work({&one, &two}, kill_serving_process);
     EXPECT_EQ(one.end(SIGTERM), 0);
     EXPECT_EQ(two.end(SIGTERM), 0);

@@ -13,6 +13,7 @@
 #include "lab/scenario/fault_injector.h"
 #include "lab/scenario/storage_cluster.h"
 #include "platform/base/clock.h"
+#include "storage/meta/service.h"
 
 namespace ff::scenario {
 
@@ -26,6 +27,10 @@ using cluster_parts::ClusterSimulation;
 
 constexpr int kHolders = 3;
 constexpr int kSharedDirs = 2;
+// How long a kill waits for a change, and how long after the change it strikes.
+constexpr int64_t kKillNs = 10 * kSecond;
+constexpr int64_t kKilledLaterNs = 2 * client::DelegatingMetaClient::kSendNs;
+constexpr int64_t kCutOffNs = 2 * meta::kDelegationLeaseNs;
 constexpr int64_t kDelegationFaultsNs = 60 * kSecond;
 constexpr int64_t kDelegationsHealNs = 240 * kSecond;
 
@@ -47,6 +52,8 @@ class DelegationsScenario {
   std::optional<T> wait_for(Task<Result<T>> task, const char* what);
   void prepare();
   void inject_faults();
+  void kill(bool keeper);
+  void cut_off();
   void check();
 
   StorageCluster cluster_;
@@ -95,15 +102,44 @@ void DelegationsScenario::prepare() {
   }
 }
 
+// While a program has changes that no server has applied, if it answers one soon.
+void DelegationsScenario::kill(bool keeper) {
+  simulation_.faults++;
+  DelegationsLoad& load = holders_[simulation_.rng.below(holders_.size())]->load();
+  const int64_t until_ns = simulation_.world.now_ns() + kKillNs;
+  while (load.pending_changes() == 0 && simulation_.world.now_ns() < until_ns) {
+    simulation_.world.run_for(kMillisecond);
+  }
+  simulation_.world.run_for(simulation_.some_ns(kKilledLaterNs));
+  load.kill(keeper);
+}
+
+// No server hears a program for so long that its lease ends.
+void DelegationsScenario::cut_off() {
+  simulation_.faults++;
+  const std::string& program = programs_[simulation_.rng.below(programs_.size())]->name();
+  for (const auto& manager : cluster_.managers()) {
+    simulation_.net.block(program, manager->name());
+    simulation_.net.block(manager->name(), program);
+  }
+  cluster_.run_for(kCutOffNs + simulation_.some_ns(kCutOffNs));
+  for (const auto& manager : cluster_.managers()) {
+    simulation_.net.unblock(program, manager->name());
+    simulation_.net.unblock(manager->name(), program);
+  }
+}
+
 void DelegationsScenario::inject_faults() {
   const int64_t end_ns = simulation_.world.now_ns() + kDelegationFaultsNs;
   while (simulation_.world.now_ns() < end_ns && !simulation_.violation) {
     cluster_.run_for(simulation_.some_ns(8 * kSecond));
-    if (simulation_.rng.below(4) == 0) {
-      simulation_.faults++;
-      holders_[simulation_.rng.below(holders_.size())]->load().kill();
-    } else {
-      fault_injector_.inject();
+    switch (simulation_.rng.below(8)) {
+      case 0: kill(false); break;
+      case 1:
+      case 2: kill(true); break;
+      case 3:
+      case 4: cut_off(); break;
+      default: fault_injector_.inject();
     }
   }
   fault_injector_.heal();

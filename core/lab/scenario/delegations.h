@@ -1,6 +1,7 @@
 // Programs that hold directory delegations work in the same directories, while servers, links and
-// programs fail. What each name referred to must be linearizable, and no server may refuse what a
-// holder has answered.
+// programs fail. Some programs are killed for good, others are continued from their recovery tables
+// as the keeper of a mount does it. What each name referred to must be linearizable, and no server
+// may refuse what a holder has answered.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "platform/base/clock.h"
@@ -15,6 +16,9 @@ namespace {
 constexpr int64_t kLongPauseNs = 300 * kMillisecond;
 // How long a call without an answer may still have an effect.
 constexpr int64_t kUnansweredNs = 90 * kSecond;
+// Room for so few records that the table is full when servers are out of reach.
+constexpr size_t kTableBytes = 96 * kKiB;
+constexpr uint64_t kTravelNs = 8 * kMillisecond;
 constexpr const char* kContestedNames[] = {"a", "b", "c", "d"};
 
 using meta::InodeType;
@@ -27,28 +31,58 @@ DelegationsLoad::DelegationsLoad(rpc::ClientContext& context,
                                  const std::vector<net::Address>& servers, size_t program,
                                  DelegationsOracle& oracle)
     : context_(context), servers_(servers), rng_(context.rng), program_(program), oracle_(oracle) {
+  memory_ = std::make_unique<chunk::AlignedBuffer>(kTableBytes);
+  std::ranges::fill(memory_->span(), std::byte{0});
   start();
 }
 
 void DelegationsLoad::start() {
+  auto table = client::RecoveryTable::open(memory_->span());
+  if (!table) return oracle_.report_violation(table.error().message);
+  table_ = std::move(*table);
   names_ = std::make_unique<client::DelegatingMetaClient>(
-      context_, servers_, [this](meta::InodeId, const Error& error) { on_lost(error); }, nullptr,
-      true);
+      context_, servers_, [this](meta::InodeId, const Error& error) { on_lost(error); },
+      table_.get(), true);
   gate_ = std::make_unique<Gate>(context_.loop);
   gate_->spawn(work());
 }
 
-void DelegationsLoad::kill() {
+void DelegationsLoad::kill(bool keeper) {
   if (ended_) return;
+  // What the process does from here on, its successor does not see.
+  auto left = std::make_unique<chunk::AlignedBuffer>(kTableBytes);
+  std::ranges::fill(left->span(), std::byte{0});
+  if (keeper) std::ranges::copy(memory_->span(), left->span().begin());
   gate_.reset();
   names_.reset();
-  for (const Name& name : under_way_) {
-    oracle_.names[name].add_uncertainty(begin_ns_, now_ns() + kUnansweredNs);
+  table_.reset();
+  memory_ = std::move(left);
+  if (!keeper) {
+    for (const Name& name : under_way_) {
+      oracle_.names[name].add_uncertainty(begin_ns_, now_ns() + kUnansweredNs);
+    }
+    under_way_.clear();
+    request_.reset();
+    lose_unsynced();
+    kinds_.clear();
   }
-  under_way_.clear();
-  lose_unsynced();
-  kinds_.clear();
   start();
+}
+
+meta::Caller DelegationsLoad::caller() const {
+  meta::Caller caller;
+  caller.origin = origin_;
+  return caller;
+}
+
+// Continues what the predecessor has left, and repeats the request that it has not answered.
+Task<bool> DelegationsLoad::restore() {
+  const auto restored = co_await names_->restore();
+  if (!restored) co_return false;
+  co_await names_->end_lease();
+  if (request_) co_await call(*request_);
+  names_->end_restored_origins();
+  co_return true;
 }
 
 // Only a lease that has ended may cost what was answered.
@@ -102,8 +136,9 @@ void DelegationsLoad::end_failed(const std::vector<Name>& names, const Error& er
 Task<void> DelegationsLoad::create(Name name, bool dir) {
   begin(name);
   Namespace::CreateOptions make{.kind = dir ? InodeType::directory : InodeType::file, .mode = 0755};
-  auto making = names_->create({}, {.id = name.first}, name.second, std::move(make));
+  auto making = names_->create(caller(), {.id = name.first}, name.second, std::move(make));
   const Answer made = co_await std::move(making);
+  co_await travel();
   if (!made) co_return end_failed({name}, made.error(), {.what = "create"});
   kinds_[name] = made->inode.kind;
   end(name, {.before = History::kAbsent, .after = made->inode.id, .what = "create"});
@@ -112,9 +147,10 @@ Task<void> DelegationsLoad::create(Name name, bool dir) {
 Task<void> DelegationsLoad::remove(Name name) {
   begin(name);
   const bool dir = kinds_[name] == InodeType::directory;
-  auto removing = dir ? names_->rmdir({}, {.id = name.first}, name.second)
-                      : names_->unlink({}, {.id = name.first}, name.second, std::nullopt);
+  auto removing = dir ? names_->rmdir(caller(), {.id = name.first}, name.second)
+                      : names_->unlink(caller(), {.id = name.first}, name.second, std::nullopt);
   const Answer removed = co_await std::move(removing);
+  co_await travel();
   if (!removed && (removed.error().sys == EISDIR || removed.error().sys == ENOTDIR)) {
     kinds_[name] = dir ? InodeType::file : InodeType::directory;
   }
@@ -130,8 +166,8 @@ Task<void> DelegationsLoad::rename(Name from, Name to) {
                                .from = from.second,
                                .to_dir = {.id = to.first},
                                .to = to.second};
-  auto renaming = names_->rename({}, std::move(how));
-  const Answer moved = co_await std::move(renaming);
+  const Answer moved = co_await names_->rename(caller(), std::move(how));
+  co_await travel();
   if (!moved && (moved.error().sys == EISDIR || moved.error().sys == ENOTDIR)) co_return;
   if (!moved) co_return end_failed({from, to}, moved.error(), {.what = "rename from"});
   kinds_[to] = moved->inode.kind;
@@ -141,7 +177,7 @@ Task<void> DelegationsLoad::rename(Name from, Name to) {
 
 Task<void> DelegationsLoad::lookup(Name name) {
   begin(name);
-  auto looking = names_->lookup({}, {.id = name.first}, name.second);
+  auto looking = names_->lookup(caller(), {.id = name.first}, name.second);
   const Answer found = co_await std::move(looking);
   if (!found && found.error().sys != ENOENT) co_return;
   if (found) kinds_[name] = found->inode.kind;
@@ -160,31 +196,51 @@ Task<bool> DelegationsLoad::sync() {
   co_return true;
 }
 
-Task<void> DelegationsLoad::call() {
+// The answer is on the way to the program; the process may be killed meanwhile.
+Task<void> DelegationsLoad::travel() {
+  if (rng_.below(4) != 0) co_return;
+  const auto travel_ns = static_cast<int64_t>(rng_.below(kTravelNs));
+  (void)co_await sleep_for(context_.loop, travel_ns);
+}
+
+DelegationsLoad::Request DelegationsLoad::some_request() {
+  constexpr Kind kKinds[] = {Kind::create, Kind::create,     Kind::create, Kind::create,
+                             Kind::remove, Kind::create_dir, Kind::remove, Kind::rename,
+                             Kind::rename, Kind::lookup,     Kind::lookup, Kind::lookup};
+  Request request{.kind = kKinds[rng_.below(std::size(kKinds))]};
+  request.name = some_name();
+  if (request.kind == Kind::rename) request.to = some_name();
+  return request;
+}
+
+Task<void> DelegationsLoad::call(Request request) {
   oracle_.calls++;
   if (names_->delegations() > 0) oracle_.held++;
-  switch (rng_.below(12)) {
-    case 0:
-    case 1:
-    case 2:
-    case 3: co_await create(some_name(), false); break;
-    case 4: co_await create(some_name(), true); break;
-    case 5:
-    case 6: co_await remove(some_name()); break;
-    case 7:
-    case 8: co_await rename(some_name(), some_name()); break;
-    default: co_await lookup(some_name());
+  switch (request.kind) {
+    case Kind::create: co_await create(request.name, false); break;
+    case Kind::create_dir: co_await create(request.name, true); break;
+    case Kind::remove: co_await remove(request.name); break;
+    case Kind::rename: co_await rename(request.name, request.to); break;
+    case Kind::lookup: co_await lookup(request.name);
   }
+  request_.reset();
   under_way_.clear();
+  names_->end_origin(origin_);
 }
 
 Task<void> DelegationsLoad::work() {
+  if (table_->continues()) {
+    const bool restored = co_await restore();
+    if (!restored) co_return;
+  }
   while (!ended_) {
     if (!working_ || rng_.below(40) == 0) {
       const bool synced = co_await sync();
       ended_ = !working_ && synced;
     } else {
-      co_await call();
+      origin_++;
+      request_ = some_request();
+      co_await call(*request_);
     }
     // Bursts, so that a program is alone in a directory for a while.
     const bool rests = rng_.below(12) == 0;

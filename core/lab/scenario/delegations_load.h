@@ -5,12 +5,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lab/scenario/name_history.h"
 #include "platform/base/gate.h"
+#include "storage/chunk/aligned_buffer.h"
 #include "storage/client/delegating_meta_client.h"
 
 namespace ff::scenario::delegation_parts {
@@ -33,8 +35,11 @@ class DelegationsLoad {
   DelegationsLoad(rpc::ClientContext& context, const std::vector<net::Address>& servers,
                   size_t program, DelegationsOracle& oracle);
 
-  // The process dies, and another one starts.
-  void kill();
+  // The process dies, and another one starts. `keeper`: it continues from the recovery table, and
+  // nothing is lost.
+  void kill(bool keeper);
+  // Answered changes that no server has applied.
+  size_t pending_changes() const { return names_->pending_changes(); }
   // The load ends with a last successful sync.
   void stop() { working_ = false; }
   bool ended() const { return ended_; }
@@ -43,13 +48,23 @@ class DelegationsLoad {
   using Name = DelegationsOracle::Name;
   using Answer = Result<meta::InodeView>;
 
+  enum class Kind : uint8_t { create, create_dir, remove, rename, lookup };
+  // A request of the kernel.
+  struct Request {
+    Kind kind = Kind::lookup;
+    Name name = {};
+    Name to = {};
+  };
   void start();
   Task<void> work();
-  Task<void> call();
+  Task<bool> restore();
+  Request some_request();
+  Task<void> call(Request request);
   Task<void> create(Name name, bool dir);
   Task<void> remove(Name name);
   Task<void> rename(Name from, Name to);
   Task<void> lookup(Name name);
+  Task<void> travel();
   Task<bool> sync();
   Name some_name();
   void begin(Name name);
@@ -59,13 +74,18 @@ class DelegationsLoad {
   void on_lost(const Error& error);
   void lose_unsynced();
   int64_t now_ns() const { return oracle_.now_ns(); }
+  meta::Caller caller() const;
 
   rpc::ClientContext& context_;
   const std::vector<net::Address> servers_;
   Rng& rng_;
   const size_t program_;
   DelegationsOracle& oracle_;
+  std::unique_ptr<chunk::AlignedBuffer> memory_;  // outlives the process
+  std::unique_ptr<client::RecoveryTable> table_;
   std::unique_ptr<client::DelegatingMetaClient> names_;
+  std::optional<Request> request_;         // without an answer
+  uint64_t origin_ = 0;                    // its number
   std::map<Name, meta::InodeType> kinds_;  // as last seen
   std::map<Name, int64_t> unsynced_;       // since when a change of the name may be lost
   std::vector<Name> under_way_;

@@ -27,21 +27,54 @@ std::vector<Dentry> unknown(const Inode&) { return {}; }
 
 DelegatingMetaClient::DelegatingMetaClient(rpc::ClientContext& context,
                                            const std::vector<net::Address>& servers, OnLost on_lost,
-                                           meta::MetaClientState* state, bool enabled)
-    : MetaClient(context, servers, std::move(on_lost), state),
+                                           RecoveryTable* recovery, bool enabled)
+    : MetaClient(context, servers, std::move(on_lost),
+                 recovery == nullptr ? nullptr : &recovery->metadata()),
       enabled_(enabled),
-      delegations_(context.loop),
+      delegations_(context.loop, recovery),
       starting_(context.loop, 1),
       changed_(context.loop),
       urgent_(context.loop),
       applied_(context.loop),
       gate_(context.loop) {
-  if (enabled_) gate_.spawn(send_changes());
+  if (enabled_ || (recovery != nullptr && recovery->continues())) gate_.spawn(send_changes());
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::answered(Result<InodeView> answer) {
+  delegations_.record();
   wake_sender();
   co_return answer;
+}
+
+// It may have no name any more.
+Task<Result<InodeView>> DelegatingMetaClient::repeated(ChangeJournal::Answered answer) {
+  InodeRef ref{.id = answer.inode};
+  auto now = co_await MetaClient::stat(std::move(ref), false);
+  if (now || now.error().code != Errc::stale) co_return now;
+  InodeView removed;
+  removed.inode.id = answer.inode;
+  removed.inode.ctime_ns = answer.now_ns;
+  removed.inode.links = 0;
+  co_return removed;
+}
+
+meta::SessionId DelegatingMetaClient::new_session(uint64_t origin) {
+  const uint64_t number = origin == 0 ? 0 : delegations_.journal().session_of(origin);
+  return number != 0 ? session(number) : MetaClient::new_session(origin);
+}
+
+bool DelegatingMetaClient::awaits(meta::SessionId session) const {
+  return delegations_.journal().awaits(session.number) || MetaClient::awaits(session);
+}
+
+void DelegatingMetaClient::end_origin(uint64_t origin) {
+  delegations_.journal().end_origin(origin);
+  MetaClient::end_origin(origin);
+}
+
+void DelegatingMetaClient::end_restored_origins() {
+  delegations_.journal().end_restored_origins();
+  MetaClient::end_restored_origins();
 }
 
 Task<Result<void>> DelegatingMetaClient::wait_applied(uint64_t number) {
@@ -92,12 +125,10 @@ void DelegatingMetaClient::give_all_back() {
   for (const InodeId held : all) delegations_.give_back(held);
 }
 
-Task<Result<InodeView>> DelegatingMetaClient::name_change(Names names, std::vector<InodeId> inodes,
-                                                          Outcome outcome,
+Task<Result<InodeView>> DelegatingMetaClient::name_change(Names names, Outcome outcome,
                                                           Task<Result<InodeView>> calling) {
   const auto change = delegations_.begin_change(std::move(names));
-  for (const auto& [dir, name] : change.names) inodes.push_back(dir);
-  const auto ready = co_await settle(std::move(inodes));
+  const auto ready = co_await settle_all();  // also lengths of files that get another name
   Result<InodeView> done = ready ? Result<InodeView>(Error()) : Result<InodeView>(ready.error());
   if (ready) done = co_await std::move(calling);
   delegations_.end_change(change, done ? outcome(done->inode) : std::vector<Dentry>());
@@ -169,6 +200,7 @@ Task<Result<meta::MetaClient::DirPage>> DelegatingMetaClient::list(Caller caller
 
 Task<Result<InodeView>> DelegatingMetaClient::create(Caller caller, InodeRef dir, std::string name,
                                                      meta::Namespace::CreateOptions create) {
+  if (const auto done = before(caller.origin, Operation::kMake)) return repeated(*done);
   if (!answers(dir)) {
     auto calling = MetaClient::create(std::move(caller), dir, std::move(name), std::move(create));
     return enabled_ ? inode_change(std::move(dir), std::move(calling)) : std::move(calling);
@@ -178,7 +210,7 @@ Task<Result<InodeView>> DelegatingMetaClient::create(Caller caller, InodeRef dir
   if (answer) return answered(std::move(*answer));
   const InodeId id = dir.id;
   auto calling = MetaClient::create(std::move(caller), std::move(dir), name, std::move(create));
-  return name_change({{id, std::move(name)}}, {}, refers_to, std::move(calling));
+  return name_change({{id, std::move(name)}}, refers_to, std::move(calling));
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::open(Caller caller, InodeRef inode, uint32_t rights,
@@ -197,6 +229,7 @@ Task<Result<InodeView>> DelegatingMetaClient::open(Caller caller, InodeRef inode
 
 Task<Result<InodeView>> DelegatingMetaClient::link(Caller caller, InodeRef inode, InodeRef dir,
                                                    std::string name) {
+  if (const auto done = before(caller.origin, Operation::kLink)) return repeated(*done);
   if (!enabled_) return MetaClient::link(std::move(caller), inode, dir, std::move(name));
   if (answers(dir) && answers(inode)) {
     if (auto answer = delegations_.link(caller, inode.id, dir.id, name)) {
@@ -204,16 +237,16 @@ Task<Result<InodeView>> DelegatingMetaClient::link(Caller caller, InodeRef inode
     }
   }
   delegations_.expose(inode.id);
-  const InodeId file = inode.id;
   const InodeId id = dir.id;
   const bool all = !dir.path.empty() || !inode.path.empty();
   auto calling = MetaClient::link(std::move(caller), std::move(inode), std::move(dir), name);
   if (all) return inode_change({.id = id, .path = "."}, std::move(calling));
-  return name_change({{id, std::move(name)}}, {file}, refers_to, std::move(calling));
+  return name_change({{id, std::move(name)}}, refers_to, std::move(calling));
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::unlink(Caller caller, InodeRef dir, std::string name,
                                                      std::optional<meta::SessionId> holder) {
+  if (const auto done = before(caller.origin, Operation::kUnlink)) return repeated(*done);
   if (!answers(dir)) {
     auto calling = MetaClient::unlink(std::move(caller), dir, std::move(name), holder);
     return enabled_ ? inode_change(std::move(dir), std::move(calling)) : std::move(calling);
@@ -223,11 +256,12 @@ Task<Result<InodeView>> DelegatingMetaClient::unlink(Caller caller, InodeRef dir
   }
   const InodeId id = dir.id;
   auto calling = MetaClient::unlink(std::move(caller), std::move(dir), name, holder);
-  return name_change({{id, std::move(name)}}, {}, refers_to_nothing, std::move(calling));
+  return name_change({{id, std::move(name)}}, refers_to_nothing, std::move(calling));
 }
 
 // A server removes the directory: nobody must still change it here.
 Task<Result<InodeView>> DelegatingMetaClient::rmdir(Caller caller, InodeRef dir, std::string name) {
+  if (const auto done = before(caller.origin, Operation::kRmdir)) return repeated(*done);
   if (!answers(dir)) {
     auto calling = MetaClient::rmdir(std::move(caller), dir, std::move(name));
     return enabled_ ? inode_change(std::move(dir), std::move(calling)) : std::move(calling);
@@ -237,8 +271,7 @@ Task<Result<InodeView>> DelegatingMetaClient::rmdir(Caller caller, InodeRef dir,
   for (const InodeId held : below) delegations_.give_back(held);
   const InodeId id = dir.id;
   auto calling = MetaClient::rmdir(std::move(caller), std::move(dir), name);
-  return name_change({{id, std::move(name)}}, std::move(below), refers_to_nothing,
-                     std::move(calling));
+  return name_change({{id, std::move(name)}}, refers_to_nothing, std::move(calling));
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::remove_tree(Caller caller, InodeRef dir,
@@ -250,6 +283,7 @@ Task<Result<InodeView>> DelegatingMetaClient::remove_tree(Caller caller, InodeRe
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::rename(Caller caller, Rename rename) {
+  if (const auto done = before(caller.origin, Operation::kRename)) return repeated(*done);
   if (!enabled_) return MetaClient::rename(std::move(caller), std::move(rename));
   const bool here = rename.from_dir.path.empty() && rename.to_dir.path.empty();
   if (here) {
@@ -266,12 +300,12 @@ Task<Result<InodeView>> DelegatingMetaClient::rename(Caller caller, Rename renam
     give_all_back();
     return settled({}, true, std::move(calling));
   }
-  return name_change(std::move(names), std::move(below), exchange ? unknown : moved,
-                     std::move(calling));
+  return name_change(std::move(names), exchange ? unknown : moved, std::move(calling));
 }
 
 Task<Result<InodeView>> DelegatingMetaClient::set_attributes(Caller caller, InodeRef inode,
                                                              meta::Namespace::Attributes to) {
+  if (const auto done = before(caller.origin, Operation::kSetAttributes)) return repeated(*done);
   if (answers(inode)) {
     if (auto answer = delegations_.set_attributes(caller, inode.id, to)) {
       return answered(std::move(*answer));
@@ -329,6 +363,7 @@ Task<Result<InodeView>> DelegatingMetaClient::report_length(InodeId inode, meta:
   }
   auto calling = MetaClient::report_length(inode, session, report, std::move(capability));
   if (!enabled_) return calling;
+  delegations_.expose(inode);
   return settled({inode}, false, std::move(calling));
 }
 

@@ -4,9 +4,13 @@
 //
 // If a server refuses a change of a batch, or the lease ends before changes are sent, these changes
 // are lost: OnLost gets the error of each inode, as for changes that a server has lost
-// (meta/uncommitted_changes.h), and the next fsync(2) reports it. Owned by one loop.
+// (meta/uncommitted_changes.h), and the next fsync(2) reports it.
+//
+// With a recovery table, a successor of the process sends what was answered (restore()), and gives
+// the delegations back. Owned by one loop.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,9 +27,15 @@ class DelegatingMetaClient final : public meta::MetaClient {
   // How long an answered change may wait for others.
   static constexpr int64_t kSendNs = 5 * kMillisecond;
 
-  // `enabled`: asks for delegations; otherwise it is an ordinary client.
+  // `recovery`: may be null. `enabled`: asks for delegations; otherwise it is an ordinary client.
   DelegatingMetaClient(rpc::ClientContext& context, const std::vector<net::Address>& servers,
-                       OnLost on_lost, meta::MetaClientState* state, bool enabled);
+                       OnLost on_lost, RecoveryTable* recovery, bool enabled);
+
+  // Sends what the predecessor has answered; its lease continues until end_lease(). Call it before
+  // any other call.
+  Task<Result<void>> restore();
+  // Gives all delegations back, if all changes are applied and a server answers soon.
+  Task<void> end_lease();
 
   // Sends all changes and gives all delegations back, if servers answer soon.
   Task<void> close() override;
@@ -33,8 +43,22 @@ class DelegatingMetaClient final : public meta::MetaClient {
   size_t delegations() const { return delegations_.held(); }
   // Changes that were answered but not applied by a server yet.
   size_t pending_changes() const { return delegations_.last_change() - delegations_.applied(); }
+  // Whether it would answer a length report of this file by itself: no other client can see it.
+  bool owns(meta::InodeId inode) const { return delegations_.owns(inode); }
+  // `store` stores the bytes of the files whose lengths are about to be sent.
+  using Store = std::function<Task<Result<void>>(std::vector<meta::InodeId>)>;
+  // `lost` is called when the lease has ended.
+  void on_bytes(Store store, std::function<void()> lost) {
+    store_ = std::move(store);
+    lost_ = std::move(lost);
+  }
   // Ends a session of a file that a batch opens. False: a server must end it.
   bool end_session(const meta::Namespace::EndedSession& ended);
+
+  meta::SessionId new_session(uint64_t origin = 0) override;
+  bool awaits(meta::SessionId session) const override;
+  void end_origin(uint64_t origin) override;
+  void end_restored_origins() override;
 
   Task<Result<meta::InodeView>> stat(meta::InodeRef inode, bool exact) override;
   Task<Result<meta::InodeView>> lookup(meta::Caller caller, meta::InodeRef dir,
@@ -92,17 +116,24 @@ class DelegatingMetaClient final : public meta::MetaClient {
                               Task<Result<Reply>> calling);
   Task<Result<meta::InodeView>> inode_change(meta::InodeRef inode,
                                              Task<Result<meta::InodeView>> calling);
-  Task<Result<meta::InodeView>> name_change(Names names, std::vector<meta::InodeId> inodes,
-                                            Outcome outcome, Task<Result<meta::InodeView>> calling);
+  Task<Result<meta::InodeView>> name_change(Names names, Outcome outcome,
+                                            Task<Result<meta::InodeView>> calling);
   Task<Result<meta::InodeView>> fetch(meta::InodeRef inode, bool exact);
   Task<Result<meta::InodeView>> resolve(meta::Caller caller, meta::InodeRef dir, std::string name);
   void give_all_back();
   Task<Result<meta::InodeView>> answered(Result<meta::InodeView> answer);
+  // What the predecessor has answered to this request, which the kernel repeats.
+  using Operation = ChangeJournal::Operation;
+  std::optional<ChangeJournal::Answered> before(uint64_t origin, Operation::WhatCase what) const {
+    return delegations_.journal().answered(origin, what);
+  }
+  Task<Result<meta::InodeView>> repeated(ChangeJournal::Answered answer);
   bool answers(const meta::InodeRef& ref) const { return enabled_ && ref.path.empty(); }
 
   void wake_sender();
   Task<void> send_changes();
   Task<void> send_batch();
+  Task<Result<void>> store_bytes(const Delegations::Batch& batch);
   Task<Result<void>> send(Delegations::Batch& batch);
   Task<void> send_singly(Delegations::Batch batch);
   void lose();
@@ -121,6 +152,9 @@ class DelegatingMetaClient final : public meta::MetaClient {
   Event urgent_;   // somebody waits for it
   Event applied_;
   bool fetching_ids_ = false;
+  Store store_;
+  std::function<void()> lost_;
+  bool restoring_ = false;  // nothing is given back before the bytes of the predecessor are stored
   Gate gate_;
 };
 

@@ -16,6 +16,20 @@ constexpr int64_t kRetryNs = 200 * kMillisecond;
 // How long an unmount waits for servers.
 constexpr int64_t kCloseNs = 20 * kSecond;
 
+// The lengths of files that servers may know: their bytes are stored.
+Task<void> report_lengths(meta::MetaClient& client, Delegations::Batch batch) {
+  for (const auto& operation : batch.request.operations()) {
+    if (!operation.has_wrote() || operation.wrote().end() == 0) continue;
+    const auto& wrote = operation.wrote();
+    const meta::SessionId session{wrote.session().client(), wrote.session().number()};
+    const meta::Namespace::LengthReport report{.min_length = wrote.end(),
+                                               .truncate_seq = wrote.truncations(),
+                                               .mtime_ns = wrote.mtime_ns(),
+                                               .closed = wrote.closed()};
+    (void)co_await client.report_length(wrote.inode(), session, report, std::string());
+  }
+}
+
 void pulse(Event& event) {
   event.set();
   event.reset();
@@ -31,6 +45,7 @@ void DelegatingMetaClient::wake_sender() {
 
 bool DelegatingMetaClient::end_session(const meta::Namespace::EndedSession& ended) {
   const bool logged = delegations_.end_session(ended);
+  delegations_.record();
   wake_sender();
   return logged;
 }
@@ -51,18 +66,34 @@ Task<void> DelegatingMetaClient::send_changes() {
   }
 }
 
+// Others must not see a length before the bytes.
+Task<Result<void>> DelegatingMetaClient::store_bytes(const Delegations::Batch& batch) {
+  std::vector<meta::InodeId> inodes;
+  for (const auto& operation : batch.request.operations()) {
+    if (operation.has_wrote()) inodes.push_back(operation.wrote().inode());
+  }
+  if (!store_ || inodes.empty()) co_return Result<void>();
+  co_return co_await store_(std::move(inodes));
+}
+
 Task<void> DelegatingMetaClient::send_batch() {
   auto batch = delegations_.take_batch(SIZE_MAX);
-  const auto sent = co_await send(batch);
+  Result<void> sent = co_await store_bytes(batch);
+  if (sent) sent = co_await send(batch);
   const bool refused =
       !sent && !meta::is_lease_lost(sent.error()) && sent.error().code != Errc::interrupted;
   if (refused) {
+    end_batch(batch.last);
     co_await send_singly(std::move(batch));
     co_return;
   }
   if (!sent) report_lost(batch.changes, sent.error().message);
   delegations_.applied(batch);
-  if (!sent && meta::is_lease_lost(sent.error())) lose();
+  end_batch(batch.last);  // after the journal says that it is applied
+  if (!sent && meta::is_lease_lost(sent.error())) {
+    lose();
+    gate_.spawn(report_lengths(*this, std::move(batch)));
+  }
   pulse(applied_);
 }
 
@@ -73,10 +104,11 @@ Task<Result<void>> DelegatingMetaClient::send(Delegations::Batch& batch) {
   for (const Delegations::Change& change : batch.changes) {
     changes.push_back({.mark = {}, .action = change.action, .inodes = change.inodes, .sent = {}});
   }
-  FF_CO_TRY(const auto recalled, co_await apply_batch(batch.request, std::move(changes)));
+  FF_CO_TRY(const auto recalled,
+            co_await apply_batch(batch.request, std::move(changes), batch.last));
   if (lease != delegations_.lease()) co_return Result<void>();
   delegations_.renewed(began_ns);
-  delegations_.recall(recalled);
+  if (!restoring_) delegations_.recall(recalled);
   wake_sender();
   co_return Result<void>();
 }
@@ -85,15 +117,19 @@ Task<Result<void>> DelegatingMetaClient::send(Delegations::Batch& batch) {
 // directories are given back, since this client was wrong about them.
 Task<void> DelegatingMetaClient::send_singly(Delegations::Batch batch) {
   size_t change = 0;
+  uint64_t number = batch.last - static_cast<uint64_t>(batch.request.operations_size());
   for (const auto& operation : batch.request.operations()) {
     Delegations::Batch one;
+    one.last = ++number;
     one.request.set_lease(batch.request.lease());
     *one.request.add_operations() = operation;
     const bool counts = operation.what_case() != meta::wire::BatchOperation::kGiveBack;
     if (counts) one.changes.push_back(std::move(batch.changes[change++]));
     const auto sent = co_await send(one);
+    if (!sent) report_lost(one.changes, sent.error().message);
+    delegations_.applied(one);
+    end_batch(one.last);
     if (sent) continue;
-    report_lost(one.changes, sent.error().message);
     if (meta::is_lease_lost(sent.error())) {
       lose();
       continue;
@@ -119,7 +155,9 @@ void DelegatingMetaClient::lose() {
   const auto lost = delegations_.lose();
   set_lease(0);
   report_lost(lost, "its lease had ended before a metadata server got the change");
+  delegations_.end_lease();
   pulse(applied_);
+  if (lost_) lost_();
 }
 
 Task<Result<void>> DelegatingMetaClient::renew_own_lease(bool fresh,
@@ -144,7 +182,7 @@ Task<Result<void>> DelegatingMetaClient::renew_own_lease(bool fresh,
   std::vector<meta::Layout> layouts;
   for (const auto& layout : reply.layouts()) layouts.push_back(meta::from_wire(layout));
   if (ids_of) delegations_.add_ids(reply.first(), std::move(layouts), *ids_of);
-  delegations_.recall({reply.recalled().begin(), reply.recalled().end()});
+  if (!restoring_) delegations_.recall({reply.recalled().begin(), reply.recalled().end()});
   wake_sender();
   co_return Result<void>();
 }
@@ -153,7 +191,7 @@ Task<Result<void>> DelegatingMetaClient::start_lease() {
   FF_CO_TRY(const auto hold, co_await starting_.acquire(1));
   if (delegations_.lease() != 0) co_return Result<void>();
   const uint64_t lease = rng().next() | 1;
-  delegations_.start_lease(lease);
+  if (!delegations_.start_lease(lease)) co_return fail(Errc::busy, "the recovery table is full");
   set_lease(lease);
   auto started = co_await renew_own_lease(true, std::nullopt);
   if (!started) {
@@ -231,20 +269,39 @@ Task<void> DelegatingMetaClient::ask_for(meta::InodeId dir) {
   }
 }
 
+Task<Result<void>> DelegatingMetaClient::restore() {
+  const uint64_t lease = delegations_.restore(restored_batch());
+  if (lease == 0) co_return Result<void>();
+  set_lease(lease);
+  restoring_ = true;
+  gate_.spawn(keep_lease(lease));
+  urgent_.set();
+  wake_sender();
+  while (pending_changes() > 0) FF_CO_TRY(co_await applied_.wait());
+  co_return Result<void>();
+}
+
+Task<void> DelegatingMetaClient::end_lease() {
+  restoring_ = false;
+  if (delegations_.lease() == 0) co_return;
+  meta::wire::LeaseRequest request;
+  request.set_lease(delegations_.lease());
+  request.set_end(true);
+  if (pending_changes() == 0) {
+    (void)co_await renew_lease(std::move(request));
+    (void)delegations_.lose();  // nothing, since all was applied
+    set_lease(0);
+    delegations_.end_lease();
+  }
+  lose();
+}
+
 Task<void> DelegatingMetaClient::close() {
   if (delegations_.lease() != 0) {
     CancelScope scope(loop(), co_await current_cancellation(), loop().now_ns() + kCloseNs,
                       "the unmount");
     (void)co_await settle_all().with_cancellation(scope.cancellation());
-    meta::wire::LeaseRequest request;
-    request.set_lease(delegations_.lease());
-    request.set_end(true);
-    if (pending_changes() == 0) {
-      (void)co_await renew_lease(std::move(request)).with_cancellation(scope.cancellation());
-      (void)delegations_.lose();  // nothing, since all was applied
-      set_lease(0);
-    }
-    lose();
+    co_await end_lease().with_cancellation(scope.cancellation());
   }
   Error reason = fail(Errc::interrupted, "the client is shutting down");
   co_await gate_.close(std::move(reason));

@@ -10,6 +10,8 @@ namespace ff::client {
 
 namespace {
 
+using Operation = meta::wire::BatchOperation;
+
 constexpr size_t kCountedDirs = 1024;
 constexpr size_t kIdsLow = 256;
 
@@ -39,7 +41,6 @@ class BatchBudget {
     if (dirs_.insert(id).second) writes_++, reads_++;
   }
   void count(const meta::wire::BatchOperation& operation) {
-    using Operation = meta::wire::BatchOperation;
     operations_++;
     bytes_ += operation.ByteSizeLong() + 512;
     switch (operation.what_case()) {
@@ -98,26 +99,58 @@ class BatchBudget {
   std::set<uint64_t> dirs_;
 };
 
-}  // namespace
-
-void Delegations::start_lease(uint64_t lease) {
-  lease_ = lease;
-  renewed_ns_ = INT64_MIN / 2;
+// For error messages.
+meta::UncommittedChanges::Action action_of(const Operation& operation) {
+  switch (operation.what_case()) {
+    case Operation::kMake: return {.verb = "creation", .name = operation.make().place().name()};
+    case Operation::kLink: return {.verb = "link", .name = operation.link().place().name()};
+    case Operation::kUnlink: return {.verb = "removal", .name = operation.unlink().place().name()};
+    case Operation::kRmdir: return {.verb = "removal", .name = operation.rmdir().place().name()};
+    case Operation::kRename:
+      return {.verb = "rename",
+              .name = operation.rename().from().name(),
+              .to = operation.rename().to().name()};
+    case Operation::kSetAttributes: {
+      const auto& set = operation.set_attributes();
+      const bool times_only = !set.has_mode() && !set.has_uid() && !set.has_gid();
+      return {.verb = times_only ? "change of times" : "change of mode or owner"};
+    }
+    case Operation::kWrote:
+      if (operation.wrote().truncations() == UINT64_MAX) return {.verb = "end of a session"};
+      return {.verb = "length", .bytes = operation.wrote().end()};
+    default: return {.verb = "open"};
+  }
 }
 
+bool is_change(const Operation& operation) { return operation.what_case() != Operation::kGiveBack; }
+
+Delegations::Change change_of(const ChangeJournal::Change& logged) {
+  return {.mark = {}, .action = action_of(logged.operation), .inodes = logged.inodes, .sent = {}};
+}
+
+}  // namespace
+
+bool Delegations::start_lease(uint64_t lease) {
+  if (!journal_.begin_lease(lease)) return false;
+  lease_ = lease;
+  renewed_ns_ = INT64_MIN / 2;
+  return true;
+}
+
+// What cannot be recorded is not answered here either.
 bool Delegations::valid() const {
-  return lease_ != 0 && loop_.now_ns() - renewed_ns_ < meta::kDelegationHolderNs;
+  return lease_ != 0 && loop_.now_ns() - renewed_ns_ < meta::kDelegationHolderNs &&
+         journal_.has_room();
 }
 
 std::vector<Delegations::Change> Delegations::lose() {
   std::vector<Change> lost;
-  for (Logged& logged : log_) {
-    if (logged.operation.what_case() != meta::wire::BatchOperation::kGiveBack) {
-      lost.push_back(std::move(logged.change));
-    }
+  for (const ChangeJournal::Change& logged : log_) {
+    if (is_change(logged.operation)) lost.push_back(change_of(logged));
   }
   log_.clear();
-  applied_ = last_;
+  batch_end_.reset();
+  applied_ = recorded_ = last_;
   touched_.clear();
   held_.clear();
   own_.clear();
@@ -206,7 +239,7 @@ void Delegations::give_back(meta::InodeId dir) {
     }
     held_.erase(found);
   }
-  log({}, {dir}, 0).set_give_back(dir);
+  log({dir}, 0, 0).set_give_back(dir);
 }
 
 void Delegations::recall(const std::vector<meta::InodeId>& dirs) {
@@ -286,16 +319,40 @@ std::vector<meta::InodeId> Delegations::all_held() const {
   return all;
 }
 
-meta::wire::BatchOperation& Delegations::log(meta::UncommittedChanges::Action action,
-                                             std::vector<meta::InodeId> inodes, int64_t now_ns) {
+Operation& Delegations::log(std::vector<meta::InodeId> inodes, uint64_t origin, int64_t now_ns) {
   last_++;
   for (const meta::InodeId inode : inodes) touched_[inode] = last_;
-  Logged& logged = log_.emplace_back();
-  logged.operation.set_now_ns(now_ns);
-  logged.change.action = std::move(action);
-  logged.change.inodes = inodes;
+  ChangeJournal::Change& logged = log_.emplace_back();
+  logged.number = last_;
+  logged.origin = origin;
   logged.inodes = std::move(inodes);
+  logged.operation.set_now_ns(now_ns);
   return logged.operation;
+}
+
+void Delegations::record() {
+  if (recorded_ == last_) return;
+  const size_t fresh = std::min<size_t>(last_ - recorded_, log_.size());
+  for (size_t i = log_.size() - fresh; i < log_.size(); i++) journal_.add(log_[i]);
+  recorded_ = last_;
+}
+
+uint64_t Delegations::restore(std::optional<uint64_t> batch) {
+  auto left = journal_.take();
+  last_ = applied_ = left.applied;
+  for (ChangeJournal::Change& change : left.changes) {
+    last_ = change.number;
+    // All is given back later, when the bytes of files are stored, too.
+    const bool returns = !is_change(change.operation) && change.number > batch.value_or(0);
+    if (returns) change.operation.set_give_back(0);
+    for (const meta::InodeId inode : change.inodes) touched_[inode] = last_;
+    log_.push_back(std::move(change));
+  }
+  recorded_ = last_;
+  if (batch && *batch > applied_) batch_end_ = batch;
+  lease_ = left.lease;
+  renewed_ns_ = INT64_MIN / 2;
+  return lease_;
 }
 
 uint64_t Delegations::last_change(const std::vector<meta::InodeId>& inodes) const {
@@ -308,26 +365,28 @@ uint64_t Delegations::last_change(const std::vector<meta::InodeId>& inodes) cons
 }
 
 Delegations::Batch Delegations::take_batch(size_t most) {
+  record();
   Batch batch;
   BatchBudget budget;
   batch.request.set_lease(lease_);
-  batch.last = last_ - log_.size();
+  batch.last = log_.empty() ? last_ : log_.front().number - 1;
+  const uint64_t end = batch_end_.value_or(UINT64_MAX);
   while (!log_.empty() && static_cast<size_t>(batch.request.operations_size()) < most) {
-    Logged& logged = log_.front();
-    if (!budget.add(logged.operation)) break;
-    if (logged.operation.what_case() != meta::wire::BatchOperation::kGiveBack) {
-      batch.changes.push_back(std::move(logged.change));
-    }
+    ChangeJournal::Change& logged = log_.front();
+    if (logged.number > end || !budget.add(logged.operation)) break;
+    if (is_change(logged.operation)) batch.changes.push_back(change_of(logged));
     for (const meta::InodeId inode : logged.inodes) batch.inodes.push_back(inode);
     *batch.request.add_operations() = std::move(logged.operation);
-    batch.last++;
+    batch.last = logged.number;
     log_.pop_front();
   }
+  batch_end_.reset();
   return batch;
 }
 
 void Delegations::applied(const Batch& batch) {
   applied_ = std::max(applied_, batch.last);
+  journal_.applied(applied_);
   for (const meta::InodeId inode : batch.inodes) {
     const auto found = touched_.find(inode);
     if (found != touched_.end() && found->second <= applied_) touched_.erase(found);

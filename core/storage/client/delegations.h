@@ -8,6 +8,8 @@
 // Nothing is answered that a server might decide otherwise: an answer of nothing means that the
 // caller must wait until the log is sent as far as last_change() says, and then ask a server.
 //
+// record() writes the log into the journal, from which a successor of the process continues.
+//
 // No function waits or calls back. Owned by one loop.
 #pragma once
 
@@ -21,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/client/change_journal.h"
 #include "storage/meta/meta_client.h"
 #include "storage/meta/records.h"
 
@@ -35,16 +38,20 @@ class Delegations {
   // Changes in a row after which a delegation is worth asking for.
   static constexpr uint32_t kChangesInARow = 3;
 
-  explicit Delegations(Loop& loop) : loop_(loop) {}
+  // `table`: for a successor of this process; may be null.
+  explicit Delegations(Loop& loop, RecoveryTable* table = nullptr) : loop_(loop), journal_(table) {}
 
   // The lease. 0: none. A renewal counts from when it began; `wall_ns` is the server's clock.
   uint64_t lease() const { return lease_; }
-  void start_lease(uint64_t lease);
+  // False: the journal is full.
+  bool start_lease(uint64_t lease);
   void renewed(int64_t began_ns) { renewed_ns_ = std::max(renewed_ns_, began_ns); }
   void set_clock(int64_t wall_ns) { clock_offset_ns_ = wall_ns - loop_.now_ns(); }
   bool valid() const;
-  // The lease has ended. Returns the changes that were not sent: they are lost.
+  // The lease has ended. Returns the changes that were not sent: they are lost. They stay in the
+  // journal until end_lease().
   std::vector<Change> lose();
+  void end_lease() { journal_.end_lease(); }
 
   // Granted inode numbers, each with the layout of a file, for directories with this layout.
   void add_ids(meta::InodeId first, std::vector<meta::Layout> layouts, meta::Layout of);
@@ -64,6 +71,7 @@ class Delegations {
   void give_back(meta::InodeId dir);
   // Servers ask for these directories.
   void recall(const std::vector<meta::InodeId>& dirs);
+  bool owns(meta::InodeId inode) const { return valid() && own_.contains(inode); }
   bool holds(meta::InodeId dir) const { return held_.contains(dir); }
   size_t held() const { return held_.size(); }
 
@@ -107,6 +115,15 @@ class Delegations {
   std::vector<meta::InodeId> held_below(meta::InodeId dir) const;
   std::vector<meta::InodeId> all_held() const;
 
+  // Continues the lease of the predecessor, with its changes; answers nothing under it. `batch`:
+  // the last change of the batch that was under way, if there was one. Returns the lease.
+  uint64_t restore(std::optional<uint64_t> batch);
+  // Answers of the predecessor.
+  ChangeJournal& journal() { return journal_; }
+  const ChangeJournal& journal() const { return journal_; }
+  // Writes new changes into the journal; to be called before their answers are given.
+  void record();
+
   // The log. Changes are numbered from 1.
   struct Batch {
     meta::wire::BatchRequest request;  // without a request id
@@ -143,11 +160,6 @@ class Delegations {
     uint64_t grant = 0;  // the number of the grant
     std::unordered_map<std::string, Entry> names = {};
   };
-  struct Logged {
-    meta::wire::BatchOperation operation;
-    Change change;
-    std::vector<meta::InodeId> inodes;
-  };
   struct Granting {
     bool recalled = false;
     std::set<std::string> unsure = {};
@@ -161,8 +173,8 @@ class Delegations {
   int64_t now_ns();
   void touch(HeldDir& dir, int64_t now_ns, int subdirs);
   std::optional<std::pair<meta::InodeId, meta::Layout>> take_id(std::optional<meta::Layout> of);
-  meta::wire::BatchOperation& log(meta::UncommittedChanges::Action action,
-                                  std::vector<meta::InodeId> inodes, int64_t now_ns);
+  meta::wire::BatchOperation& log(std::vector<meta::InodeId> inodes, uint64_t origin,
+                                  int64_t now_ns);
   Answer replace(const meta::Caller& caller, const meta::MetaClient::Rename& rename, HeldDir& from,
                  HeldDir& to, meta::Inode& source);
   static meta::InodeView view(const meta::Inode& inode) { return {.inode = inode}; }
@@ -189,7 +201,10 @@ class Delegations {
   meta::Layout ids_of_ = {};
   std::optional<meta::Layout> wants_ids_;
 
-  std::deque<Logged> log_;
+  ChangeJournal journal_;
+  std::deque<ChangeJournal::Change> log_;
+  uint64_t recorded_ = 0;              // the last change that is in the journal
+  std::optional<uint64_t> batch_end_;  // where the next batch ends
   uint64_t last_ = 0;
   uint64_t applied_ = 0;
   std::unordered_map<meta::InodeId, uint64_t> touched_;  // last change that was not applied yet

@@ -96,7 +96,7 @@ Delegations::Answer Delegations::open(const Caller& caller, InodeId inode, uint3
   auto may = meta::check_open(caller, opened, rights, fmt::format("inode {}", inode));
   if (!may) return may.error();
   if (session && opened.is(InodeType::file)) {
-    auto& open = *log({.verb = "open"}, {inode}, now_ns()).mutable_open();
+    auto& open = *log({inode}, caller.origin, now_ns()).mutable_open();
     put(caller, *open.mutable_who());
     open.mutable_inode()->set_inode(inode);
     open.set_rights(rights);
@@ -132,7 +132,7 @@ Delegations::Answer Delegations::create(const Caller& caller, InodeId dir, const
   const int64_t time_ns = now_ns();
   Inode inode = meta::new_inode(caller, held->inode, make, id->first, time_ns);
   if (wanted) inode.layout = id->second;
-  auto& made = *log({"creation", name}, {dir, inode.id}, time_ns).mutable_make();
+  auto& made = *log({dir, inode.id}, caller.origin, time_ns).mutable_make();
   put(caller, *made.mutable_who());
   put(dir, name, *made.mutable_place());
   made.set_kind(static_cast<uint32_t>(make.kind));
@@ -174,7 +174,7 @@ Delegations::Answer Delegations::link(const Caller& caller, InodeId id, InodeId 
   inode.ctime_ns = time_ns;
   held->names[name] = {NameState::own, id, inode.kind};
   touch(*held, time_ns, 0);
-  auto& link = *log({"link", name}, {dir, id}, time_ns).mutable_link();
+  auto& link = *log({dir, id}, caller.origin, time_ns).mutable_link();
   put(caller, *link.mutable_who());
   link.mutable_inode()->set_inode(id);
   put(dir, name, *link.mutable_place());
@@ -202,7 +202,7 @@ Delegations::Answer Delegations::unlink(const Caller& caller, InodeId dir, const
   if (inode.links == 0) own_.erase(inode.id);
   held->names.erase(name);
   touch(*held, time_ns, 0);
-  auto& removal = *log({"removal", name}, {dir, inode.id}, time_ns).mutable_unlink();
+  auto& removal = *log({dir, inode.id}, caller.origin, time_ns).mutable_unlink();
   put(caller, *removal.mutable_who());
   put(dir, name, *removal.mutable_place());
   if (holder) put(*holder, *removal.mutable_holder());
@@ -234,7 +234,7 @@ Delegations::Answer Delegations::rmdir(const Caller& caller, InodeId dir, const 
   held_.erase(inode.id);
   held->names.erase(name);
   touch(*held, time_ns, -1);
-  auto& removal = *log({"removal", name}, {dir, inode.id}, time_ns).mutable_rmdir();
+  auto& removal = *log({dir, inode.id}, caller.origin, time_ns).mutable_rmdir();
   put(caller, *removal.mutable_who());
   put(dir, name, *removal.mutable_place());
   return view(inode);
@@ -290,8 +290,7 @@ Delegations::Answer Delegations::replace(const Caller& caller,
   to.names[rename.to] = {NameState::own, source.id, source.kind};
   touch(from, time_ns, 0);
   touch(to, time_ns, 0);
-  auto& logged =
-      *log({"rename", rename.from, rename.to}, std::move(inodes), time_ns).mutable_rename();
+  auto& logged = *log(std::move(inodes), caller.origin, time_ns).mutable_rename();
   put(caller, *logged.mutable_who());
   put(rename.from_dir.id, rename.from, *logged.mutable_from());
   put(rename.to_dir.id, rename.to, *logged.mutable_to());
@@ -314,9 +313,7 @@ Delegations::Answer Delegations::set_attributes(const Caller& caller, InodeId id
   if (!may) return may.error();
   inode = changed;
   changes_++;
-  const bool times_only = !to.mode && !to.uid && !to.gid;
-  auto& set = *log({times_only ? "change of times" : "change of mode or owner"}, {id}, time_ns)
-                   .mutable_set_attributes();
+  auto& set = *log({id}, caller.origin, time_ns).mutable_set_attributes();
   put(caller, *set.mutable_who());
   set.mutable_inode()->set_inode(id);
   if (to.mode) set.set_mode(*to.mode);
@@ -334,8 +331,7 @@ Delegations::Answer Delegations::report_length(InodeId id, meta::SessionId sessi
   if (!valid() || own == own_.end() || report.min_length > meta::kLengthMax) return std::nullopt;
   const int64_t time_ns = now_ns();
   meta::take_length(own->second, report, time_ns);
-  meta::UncommittedChanges::Action action{.verb = "length", .bytes = report.min_length};
-  auto& wrote = *log(std::move(action), {id}, time_ns).mutable_wrote();
+  auto& wrote = *log({id}, 0, time_ns).mutable_wrote();
   wrote.set_inode(id);
   put(session, *wrote.mutable_session());
   wrote.set_end(report.min_length);
@@ -348,7 +344,7 @@ Delegations::Answer Delegations::report_length(InodeId id, meta::SessionId sessi
 bool Delegations::end_session(const meta::Namespace::EndedSession& ended) {
   // Not before the change that begins it.
   if (!touched_.contains(ended.inode) || lease_ == 0) return false;
-  auto& wrote = *log({.verb = "end of a session"}, {ended.inode}, now_ns()).mutable_wrote();
+  auto& wrote = *log({ended.inode}, 0, now_ns()).mutable_wrote();
   wrote.set_inode(ended.inode);
   put(ended.session, *wrote.mutable_session());
   wrote.set_truncations(UINT64_MAX);

@@ -326,6 +326,11 @@ Result<void> File::writeback_error(const ErrorSeq::Cursor& cursor) const {
 }
 
 Task<Result<void>> File::flush_on_close(const ErrorSeq::Cursor& cursor) {
+  if (of_.deferred_.add(shared_from_this())) {
+    auto reported = co_await report_buffered_length(false);
+    FF_CO_TRY(writeback_error(cursor));
+    co_return reported;
+  }
   FF_CO_TRY(co_await behind_.flush(WriteBehind::Retry::if_due));
   auto published = co_await publish_length();
   FF_CO_TRY(writeback_error(cursor));
@@ -497,6 +502,13 @@ Task<Result<void>> File::flush_length(bool closed) {
   co_return Result<void>();
 }
 
+// The metadata client answers it by itself, and sends it when the bytes are stored.
+Task<Result<void>> File::report_buffered_length(bool closed) {
+  if (length_published() && !closed) co_return Result<void>();
+  end_ = std::max(end_, behind_.end_offset());
+  co_return co_await flush_length(closed);
+}
+
 // Covers the writes that existed when it started.
 Task<Result<void>> File::sync_chain(cluster::ChainId chain, uint64_t count) {
   const auto synced = co_await of_.storage_.sync(chain);
@@ -605,9 +617,25 @@ void File::abandon() {
   record_ = RecoveryTable::Record();
 }
 
+// The session record stays: a successor of this process stores the bytes with it.
+Task<Result<bool>> File::defer_close() {
+  if (closed_ || lock_ || !of_.deferred_.add(shared_from_this())) co_return false;
+  closed_ = true;
+  of_.writers_.erase({view_.inode.id, session_->number});
+  FF_CO_TRY(co_await report_buffered_length(true));
+  co_return true;
+}
+
 Task<Result<void>> File::close() {
   if (std::exchange(closed_, true)) co_return Result<void>();
   co_await unlock();
+  // A close(2) has returned on condition that these bytes are not given up.
+  if (!of_.deferred_.empty()) {
+    std::vector<meta::InodeId> inode(1, view_.inode.id);
+    CancelScope scope(of_.loop(), co_await current_cancellation(),
+                      of_.loop().now_ns() + meta::MetaClient::kTimeoutNs, "storing a file");
+    (void)co_await of_.deferred_.store(std::move(inode)).with_cancellation(scope.cancellation());
+  }
   Result<void> first = co_await behind_.flush(WriteBehind::Retry::if_due);
   if (first) first = writeback_error(error_cursor_);
   co_await behind_.close();

@@ -98,6 +98,9 @@ class File : public std::enable_shared_from_this<File> {
   // Acquires the advisory lock of the file until close(). False: another owner holds it, or has not
   // been silent for meta::kLockExpiryNs yet.
   Task<Result<bool>> try_lock(meta::Caller caller);
+  // close() of a small new file, whose bytes are stored before servers get its length
+  // (client/deferred_closes.h). False: not possible.
+  Task<Result<bool>> defer_close();
   // Drops the file and keeps its session at the server. It must have no buffered bytes.
   void abandon();
   std::optional<meta::SessionId> session() const { return session_; }
@@ -107,6 +110,7 @@ class File : public std::enable_shared_from_this<File> {
 
  private:
   friend class FileSystem;
+  friend class DeferredCloses;
   struct Part;
   std::vector<Part> parts(uint64_t offset, uint64_t size) const;
   void mark_written();
@@ -119,6 +123,7 @@ class File : public std::enable_shared_from_this<File> {
   Task<Result<void>> check_exists(bool hole, int64_t began_ns);
   Task<Result<std::string>> prepare_read(const std::vector<Extent>& extents, int64_t began_ns);
   Task<Result<void>> flush_length(bool closed);
+  Task<Result<void>> report_buffered_length(bool closed);
   Task<Result<void>> commit_length();
   bool length_published() const { return !length_dirty_ && length_flushes_ == 0; }
   Task<Result<bool>> renew_lock();

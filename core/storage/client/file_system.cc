@@ -17,8 +17,9 @@ constexpr int64_t kSettlePollNs = 20 * kMillisecond;
 constexpr int64_t kLengthReportNs = 2 * kSecond;
 constexpr int64_t kWritebackNs = kSecond;
 constexpr int64_t kSyncNs = 2 * kSecond;
-constexpr size_t kUnreportedMax = 10'000;     // inodes that wait for an fsync to report their error
-constexpr int64_t kSpaceNs = 5 * kSecond;     // cache time
+constexpr size_t kUnreportedMax = 10'000;  // inodes that wait for an fsync to report their error
+constexpr int64_t kSpaceNs = 5 * kSecond;  // cache time
+constexpr uint64_t kPlenty = 256 * kMiB;
 constexpr int64_t kAskNs = 3 * kSecond;       // timeout per manager
 constexpr int64_t kRoutingNs = 10 * kSecond;  // how long to wait for a new chain table
 
@@ -36,16 +37,21 @@ FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Addre
     : context_(context),
       routing_(context, servers, [this] { storage_.on_routing_change(); }),
       storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
-      metadata_(
-          context, servers,
-          [this](meta::InodeId inode, Error error) { report_lost(inode, std::move(error)); },
-          options.recovery == nullptr ? nullptr : &options.recovery->metadata(),
-          options.delegations),
       managers_(context, servers),
       behind_(context.loop, options.arena, std::max<uint64_t>(options.write_behind / kMiB, 64),
               context.metrics, options.recovery, options.data),
       recovery_(options.recovery),
-      gate_(context.loop) {}
+      metadata_(
+          context, servers,
+          [this](meta::InodeId inode, Error error) { report_lost(inode, std::move(error)); },
+          options.recovery, options.delegations),
+      gate_(context.loop) {
+  metadata_.on_bytes(
+      [this](std::vector<meta::InodeId> inodes) { return deferred_.store(std::move(inodes)); },
+      [this] {
+        if (!deferred_.empty()) gate_.spawn(deferred_.rescue());
+      });
+}
 
 FileSystem::~FileSystem() = default;
 
@@ -144,6 +150,7 @@ Task<void> FileSystem::close() {
   Error reason = fail(Errc::interrupted, "the client is shutting down");
   co_await gate_.close(std::move(reason));
   co_await metadata_.close();
+  co_await deferred_.close();
   co_await storage_.close();
   co_await managers_.close();
   co_await routing_.close();
@@ -155,6 +162,7 @@ Task<void> FileSystem::run_length_reports() {
     if (!waited) co_return;
     co_await report_ended_sessions();
     drop_states();
+    if (deferred_.used()) (void)co_await space();  // otherwise none is deferred
     const auto open = writers();
     for (const auto& file : open) {
       file->behind_.start_older_than(context_.loop.now_ns() - kWritebackNs);
@@ -205,6 +213,12 @@ Task<Result<FileSystem::Space>> FileSystem::space() {
   space_ = {.total = told.total(), .free = told.free()};
   space_ns_ = now_ns;
   co_return space_;
+}
+
+// Whether new files can be stored for sure. Like servers, it counts a disk as nearly full at 90 %.
+bool FileSystem::has_plenty_of_space() const {
+  const bool fresh = space_ns_ && context_.loop.now_ns() - *space_ns_ < 3 * kSpaceNs;
+  return fresh && space_.free > std::max(space_.total / 10, kPlenty);
 }
 
 Task<void> FileSystem::run_lock_renewals() {
@@ -272,6 +286,10 @@ std::shared_ptr<File> FileSystem::reader(const File& file) {
 Task<Result<std::shared_ptr<File>>> FileSystem::open(meta::Caller caller, meta::InodeRef inode,
                                                      uint32_t rights) {
   if (!has_recovery_room()) co_return too_many_open();
+  if (!deferred_.empty()) {
+    std::vector<meta::InodeId> one(1, inode.id);
+    FF_CO_TRY(co_await deferred_.store(std::move(one)));
+  }
   std::optional<meta::SessionId> session;
   RecoveryTable::Record record;
   if ((rights & meta::kMayWrite) != 0) {

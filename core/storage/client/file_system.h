@@ -16,6 +16,7 @@
 
 #include "platform/base/gate.h"
 #include "storage/chain/chain_client.h"
+#include "storage/client/deferred_closes.h"
 #include "storage/client/delegating_meta_client.h"
 #include "storage/client/file.h"
 #include "storage/client/inode_state.h"
@@ -104,6 +105,8 @@ class FileSystem {
   Task<Result<meta::InodeView>> stat(meta::InodeRef inode);
   // Adds unreported local writes to the attributes, so that readers here see them.
   void apply_local_writes(meta::Inode& inode) const;
+  // The file is removed and nobody has it open here: bytes that are not stored yet need not be.
+  void drop_unstored(meta::InodeId inode) { deferred_.drop(inode); }
   // Ends a session that has no length to report; sent with the next batch.
   void end_session(meta::Namespace::EndedSession ended, RecoveryTable::Record record = {});
   // Records that acknowledged data or metadata of the inode was lost, and logs it. The next
@@ -127,6 +130,8 @@ class FileSystem {
 
  private:
   friend class File;
+  friend class DeferredCloses;
+  bool has_plenty_of_space() const;
   Task<Result<std::shared_ptr<File>>> make_file(meta::Caller caller, meta::InodeView view,
                                                 std::optional<meta::SessionId> session,
                                                 RecoveryTable::Record record = {});
@@ -149,7 +154,6 @@ class FileSystem {
   rpc::ClientContext& context_;
   cluster::RoutingCache routing_;
   chain::ChainClient storage_;
-  DelegatingMetaClient metadata_;
   cluster::ManagerClient managers_;
   Space space_;
   std::optional<int64_t> space_ns_;  // when `space_` was fetched
@@ -164,6 +168,8 @@ class FileSystem {
   std::unordered_map<meta::InodeId, std::shared_ptr<InodeState>> states_;
   ErrorSeq errors_;                 // of all inodes
   std::vector<HeldSession> ended_;  // ended sessions that were not reported yet
+  DeferredCloses deferred_{*this};
+  DelegatingMetaClient metadata_;  // its tasks hold files
   Gate gate_;
 };
 

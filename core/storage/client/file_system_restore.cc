@@ -136,6 +136,7 @@ Task<Result<FileSystem::Restored>> FileSystem::restore() {
   if (recovery_ == nullptr || !recovery_->continues()) co_return restored;
   restored_ns_ = context_.loop.now_ns();
   restore_errors();
+  FF_CO_TRY(co_await metadata_.restore());
   for (RecoveryTable::Record& record : recovery_->take(RecordKind::holder)) {
     const meta::SessionId session = metadata_.session(record.fixed(1));
     restored.holders.push_back({{record.fixed(0), session}, std::move(record)});
@@ -148,6 +149,7 @@ Task<Result<FileSystem::Restored>> FileSystem::restore() {
     FF_CO_TRY(co_await some.join());
   }
   FF_CO_TRY(co_await replay_all(restored));
+  co_await metadata_.end_lease();
   co_return restored;
 }
 

@@ -13,7 +13,9 @@ namespace ff::client {
 namespace {
 
 constexpr uint64_t kRecoveryMagic = 0x6666'7265'636f'7631;
-constexpr uint64_t kRecoveryVersion = 1;
+// A table without changes of delegations stays one of version 1, which older programs continue.
+constexpr uint64_t kVersionWithChanges = 2;
+constexpr uint64_t kVersionWithoutChanges = 1;
 constexpr uint64_t kDataPerRecord = 4 * kKiB;
 constexpr uint64_t kRecordsMin = 16 * 1024;
 constexpr uint64_t kRecordsMax = 256 * 1024;
@@ -57,16 +59,17 @@ Result<std::unique_ptr<RecoveryTable>> RecoveryTable::open(ByteSpan memory) {
   const uint64_t records = (memory.size() - kHeaderBytes) / sizeof(Entry);
   const bool continues = header.magic.load(std::memory_order_acquire) != 0;
   if (!continues) {
-    header.version = kRecoveryVersion;
+    header.version = kVersionWithoutChanges;
     header.records = records;
     header.magic.store(kRecoveryMagic, std::memory_order_release);
   }
-  if (header.magic.load() != kRecoveryMagic || header.version != kRecoveryVersion ||
-      header.records != records) {
+  const bool readable =
+      header.version == kVersionWithoutChanges || header.version == kVersionWithChanges;
+  if (header.magic.load() != kRecoveryMagic || !readable || header.records != records) {
     Error error = fail(Errc::unsupported,
                        "the process that served this mount before left recovery records of "
-                       "version {}; this program reads version {}",
-                       header.version, kRecoveryVersion);
+                       "version {}; this program reads up to version {}",
+                       header.version, kVersionWithChanges);
     error.hint = std::string("Unmount the directory and mount it again.");
     return error;
   }
@@ -117,6 +120,7 @@ RecoveryTable::Record RecoveryTable::add(const Content& content) {
   } else {
     return {};
   }
+  if (content.kind >= Kind::lease) header_.version = kVersionWithChanges;
   Entry& entry = records_[index];
   entry.order = content.order != 0 ? content.order : ++header_.last_order;
   entry.fixed = content.fixed;

@@ -41,6 +41,9 @@ class RecoveryTable {
     error = 7,      // [inode, errno, code] [count, reported] message
     proof = 8,      // [inode] proof
     setting = 9,    // [uid, read_only, read_cache]
+    // Of client/change_journal.h, in version 2.
+    lease = 10,   // [lease] [last applied change]
+    change = 11,  // [number, part | parts << 32, origin, inodes...] part of its message
   };
   static constexpr size_t kFixedWords = 6;
   static constexpr size_t kLiveWords = 4;
@@ -99,6 +102,7 @@ class RecoveryTable {
   // Records that the predecessor was writing when it died, or that something has damaged.
   size_t torn() const { return torn_; }
   size_t capacity() const { return records_.size(); }
+  size_t room() const { return records_.size() - used_; }  // records
   size_t used() const { return used_; }
   meta::MetaClientState& metadata();
   // The inode of the mounted directory, and its proof. Empty until set_root().

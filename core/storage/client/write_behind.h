@@ -73,6 +73,12 @@ class WriteBehind {
   // Drops failed bytes of a range that was written or truncated since. Call it right after flush(),
   // while no retry runs.
   void discard(uint64_t begin, uint64_t end);
+  // Whether a successor of this process finds all bytes that are held here.
+  bool recorded() const { return shared_.recovery != nullptr && unrecorded_ == 0; }
+  // Whether less than half of the memory of all files is in use.
+  bool has_memory() const { return shared_.free_mib.available() > shared_.capacity_mib / 2; }
+  // Drops what no write has begun with: the file is removed.
+  void drop_buffers() { buffers_.clear(); }
   // The offset behind the last byte held here.
   uint64_t end_offset() const;
 

@@ -33,8 +33,9 @@ namespace ff::meta {
 
 class DelegationRecalls {
  public:
-  // How long a client that renews its lease may keep a recalled directory.
-  static constexpr int64_t kRecallNs = 4 * kSecond;
+  // How long a client that renews its lease may keep a recalled directory: it may have to store
+  // bytes first, on a chain that goes on without a node that has failed.
+  static constexpr int64_t kRecallNs = 30 * kSecond;
   // How long one call waits; the client repeats it.
   static constexpr int64_t kCallWaitNs = 5 * kSecond;
   // A directory that was recalled is not delegated again for this long.

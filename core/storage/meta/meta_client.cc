@@ -650,12 +650,12 @@ Task<Result<wire::DelegateReply>> MetaClient::delegate(InodeId dir) {
 }
 
 Task<Result<std::vector<InodeId>>> MetaClient::apply_batch(
-    wire::BatchRequest batch, std::vector<UncommittedChanges::Change> changes) {
+    wire::BatchRequest batch, std::vector<UncommittedChanges::Change> changes, uint64_t number) {
   FF_CO_TRY(co_await register_client());
-  const Origin none;
-  FF_CO_TRY(auto held, co_await acquire_slot(none.request));
-  Slot slot(*this, std::move(held), none.request);
-  slot.put(*batch.mutable_request(), kApplyBatch.number, none);
+  const Origin origin{.request = kBatchOrigin | number};
+  FF_CO_TRY(auto held, co_await acquire_slot(origin.request));
+  Slot slot(*this, std::move(held), origin.request);
+  slot.put(*batch.mutable_request(), kApplyBatch.number, origin);
   FF_CO_TRY(const wire::InodeReply reply,
             co_await call(kApplyBatch, std::move(batch), kBatchTimeoutNs));
   for (UncommittedChanges::Change& change : changes) {
@@ -663,6 +663,15 @@ Task<Result<std::vector<InodeId>>> MetaClient::apply_batch(
     uncommitted_.add(std::move(change));
   }
   co_return std::vector<InodeId>(reply.recalled().begin(), reply.recalled().end());
+}
+
+std::optional<uint64_t> MetaClient::restored_batch() const {
+  std::optional<uint64_t> last;
+  for (const auto& [origin, slot] : held_) {
+    const bool sent = slot.restored && (origin & kBatchOrigin) != 0;
+    if (sent) last = std::max(last.value_or(0), origin & ~kBatchOrigin);
+  }
+  return last;
 }
 
 Task<Result<std::vector<InodeId>>> MetaClient::recalls(size_t server) {

@@ -95,14 +95,14 @@ class MetaClient {
   };
   // A new session id of this client. If the predecessor died during a request of the same origin
   // (Caller::origin), that of its request.
-  SessionId new_session(uint64_t origin = 0);
+  virtual SessionId new_session(uint64_t origin = 0);
   SessionId session(uint64_t number) const { return {client_, number}; }
   // Whether a request of the predecessor that may be repeated opens or keeps this session.
-  bool awaits(SessionId session) const;
+  virtual bool awaits(SessionId session) const;
   // The request of this origin was answered and cannot come again.
-  void end_origin(uint64_t origin);
+  virtual void end_origin(uint64_t origin);
   // No more requests of the predecessor will be repeated.
-  void end_restored_origins();
+  virtual void end_restored_origins();
 
   // See the operations of the same name in namespace.h.
   virtual Task<Result<InodeView>> stat(InodeRef inode, bool exact);
@@ -167,9 +167,14 @@ class MetaClient {
   Task<Result<wire::LeaseReply>> renew_lease(wire::LeaseRequest request);
   Task<Result<wire::DelegateReply>> delegate(InodeId dir);
   // Sends a batch until it is applied or refused. `changes`: what it does, for uncommitted changes.
-  // Returns the directories to give back.
+  // `number` tells batches apart: until end_batch(), a successor that sends the batch of this
+  // number continues this call. Returns the directories to give back.
   Task<Result<std::vector<InodeId>>> apply_batch(wire::BatchRequest batch,
-                                                 std::vector<UncommittedChanges::Change> changes);
+                                                 std::vector<UncommittedChanges::Change> changes,
+                                                 uint64_t number);
+  void end_batch(uint64_t number) { MetaClient::end_origin(kBatchOrigin | number); }
+  // The number of the batch that the predecessor was sending.
+  std::optional<uint64_t> restored_batch() const;
   size_t servers() const { return servers_.size(); }
   // Waits until this server recalls a delegation.
   Task<Result<std::vector<InodeId>>> recalls(size_t server);
@@ -221,6 +226,7 @@ class MetaClient {
   Task<void> keep_registered();
 
   static constexpr int64_t kAttemptTimeoutNs = 8 * kSecond;
+  static constexpr uint64_t kBatchOrigin = uint64_t{1} << 63;  // no request of the kernel has it
 
   rpc::ClientContext& context_;
   Loop& loop_;

@@ -156,6 +156,7 @@ Task<Result<void>> Operations::unlink(meta::Caller caller, meta::InodeId dir, st
   FF_CO_TRY(const auto removed, std::move(done));
   inodes_.on_entry_changed(dir, removed.inode.ctime_ns, 0);
   inodes_.on_changed(removed.inode);
+  if (removed.inode.links == 0) files_.drop_unstored(removed.inode.id);
   hold_removed(removed, keeps);
   co_return Result<void>();
 }
@@ -212,6 +213,7 @@ Task<Result<void>> Operations::rename(meta::Caller caller, Rename rename) {
   inodes_.on_changed(moved.inode);
   if (!replaced || replaced->inode.id == moved.inode.id) co_return Result<void>();
   replaced->inode.links -= std::min(replaced->inode.links, 1U);
+  if (replaced->inode.links == 0) files_.drop_unstored(replaced->inode.id);
   hold_removed(*replaced, keeps);
   co_return Result<void>();
 }

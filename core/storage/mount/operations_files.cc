@@ -328,7 +328,10 @@ Task<void> Operations::close_files(CachedInode& cached) {
   if (!writes && cached.writer != nullptr) {
     // Remaining readers continue with a read-only view.
     const auto file = cached.writer;
-    (void)co_await file->close();  // each program got errors from its own close
+    Result<bool> deferred = false;
+    if (cached.handles.empty()) deferred = co_await file->defer_close();
+    // Each program got errors from its own close.
+    if (!deferred || !*deferred) (void)co_await file->close();
     cached.count_own_writes();
     inodes_.on_changed(file->inode());
     if (!cached.handles.empty()) cached.reader = files_.reader(*file);

@@ -380,17 +380,16 @@ DELEGATIONS = {
     "give-back-before-the-changes-are-sent": [
         (
             "core/storage/client/delegations.cc",
-            "  log({}, {dir}, 0).set_give_back(dir);\n",
-            "  log({}, {dir}, 0).set_give_back(dir);\n"
+            "  log({dir}, 0, 0).set_give_back(dir);\n",
+            "  log({dir}, 0, 0).set_give_back(dir);\n"
             "  std::rotate(log_.begin(), log_.end() - 1, log_.end());\n",
         )
     ],
     "send-a-batch-twice": [
         (
             "core/storage/client/delegation_sender.cc",
-            "  const auto sent = co_await send(batch);\n  const bool refused",
-            "  (void)co_await send(batch);\n"
-            "  const auto sent = co_await send(batch);\n  const bool refused",
+            "  if (sent) sent = co_await send(batch);\n",
+            "  (void)co_await send(batch);\n  if (sent) sent = co_await send(batch);\n",
         )
     ],
     "say-not-there-after-a-recall": [
@@ -410,8 +409,8 @@ DELEGATIONS = {
     "answer-after-the-lease": [
         (
             "core/storage/client/delegations.cc",
-            "loop_.now_ns() - renewed_ns_ < meta::kDelegationHolderNs;",
-            "loop_.now_ns() >= renewed_ns_;",
+            "loop_.now_ns() - renewed_ns_ < meta::kDelegationHolderNs &&",
+            "loop_.now_ns() >= renewed_ns_ &&",
         )
     ],
     "end-a-lease-that-is-renewed": [
@@ -425,6 +424,37 @@ DELEGATIONS = {
             "  if (lease.since_ns == 0 || lease.beat != state.beat) {",
             "  if (lease.since_ns == 0) {",
         ),
+    ],
+    "lose-the-tail-of-the-journal": [
+        (
+            "core/storage/client/delegations.cc",
+            "  auto left = journal_.take();\n",
+            "  auto left = journal_.take();\n"
+            "  if (!left.changes.empty()) left.changes.pop_back();\n",
+        )
+    ],
+    "answer-before-the-journal": [
+        (
+            "core/storage/client/delegating_meta_client.cc",
+            "  delegations_.record();\n  wake_sender();\n  co_return answer;",
+            "  wake_sender();\n  co_return answer;",
+        )
+    ],
+    "send-a-batch-again-after-a-restart": [
+        (
+            "core/storage/client/delegation_sender.cc",
+            "  const uint64_t lease = delegations_.restore(restored_batch());\n",
+            "  const auto sent = restored_batch();\n"
+            "  if (sent) end_batch(*sent);\n"
+            "  const uint64_t lease = delegations_.restore(sent);\n",
+        )
+    ],
+    "forget-what-was-answered": [
+        (
+            "core/storage/client/change_journal.cc",
+            "  if (origin == 0 || restored_.empty()) return std::nullopt;\n",
+            "  if (origin != 0) return std::nullopt;\n",
+        )
     ],
 }
 SCENARIOS = {

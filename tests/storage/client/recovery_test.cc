@@ -2,29 +2,13 @@
 // off at some moment, and the successor continues from a copy of the memory of that moment.
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
-#include "storage/client/file_system_world.h"
+#include "storage/client/survivor.h"
 
 namespace ff::client {
 namespace {
 
 using Kind = RecoveryTable::Kind;
-
-struct Memory {
-  explicit Memory(uint64_t size) : buffer(size) { std::ranges::fill(buffer.span(), std::byte{0}); }
-  Memory(const Memory& other) : buffer(other.buffer.span().size()) {
-    std::ranges::copy(other.buffer.span(), buffer.span().begin());
-  }
-  ByteSpan span() const { return buffer.span(); }
-  chunk::AlignedBuffer buffer;
-};
-
-std::unique_ptr<RecoveryTable> table_on(const Memory& memory) {
-  auto table = RecoveryTable::open(memory.span());
-  EXPECT_TRUE(io::ok(table));
-  return std::move(*table);
-}
 
 TEST(RecoveryTableTest, RecordsAreFoundInTheirOrderUntilTheyAreFreed) {
   Memory memory(RecoveryTable::bytes_for(0));
@@ -88,6 +72,17 @@ TEST(RecoveryTableTest, AFullTableGivesNoRecord) {
   EXPECT_FALSE(static_cast<bool>(table->add({.kind = Kind::proof, .text = longest})));
 }
 
+// A program of version 1 knows no records of changes, and would drop them.
+TEST(RecoveryTableTest, OnlyATableWithChangesIsOneOfVersion2) {
+  Memory memory(RecoveryTable::bytes_for(0));
+  auto table = table_on(memory);
+  const auto older = table->add({.kind = Kind::setting});
+  EXPECT_EQ(memory.span()[8], std::byte{1});
+  const auto change = table->add({.kind = Kind::change});
+  EXPECT_EQ(memory.span()[8], std::byte{2});
+  EXPECT_EQ(table_on(memory)->take(Kind::change).size(), 1U);
+}
+
 TEST(RecoveryTableTest, AnotherVersionIsRefused) {
   Memory memory(RecoveryTable::bytes_for(0));
   (void)table_on(memory);
@@ -96,29 +91,6 @@ TEST(RecoveryTableTest, AnotherVersionIsRefused) {
   ASSERT_FALSE(table.ok());
   EXPECT_EQ(table.error().code, Errc::unsupported);
 }
-
-// A client whose memory outlives it.
-struct Survivor {
-  Survivor(scenario::cluster_parts::ClusterSimulation& simulation, const std::string& name,
-           Memory table_memory, Memory data_memory)
-      : records(std::move(table_memory)),
-        data(std::move(data_memory)),
-        table(table_on(records)),
-        transport(simulation.net.transport(name)),
-        context{simulation.world.loop(), *transport,     grants,
-                simulation.metrics,      simulation.rng, simulation.identity(name)},
-        files(context, scenario::cluster_parts::manager_addresses(),
-              {.arena = data.span(),
-               .write_behind = data.span().size(),
-               .recovery = table.get(),
-               .data = data.span()}) {}
-  Memory records, data;
-  std::unique_ptr<RecoveryTable> table;
-  rpc::GrantScheduler grants;
-  std::unique_ptr<net::Transport> transport;
-  rpc::ClientContext context;
-  FileSystem files;
-};
 
 class RecoveryTest : public FileSystemWorld {
  protected:
@@ -131,8 +103,7 @@ class RecoveryTest : public FileSystemWorld {
   // The first client is killed: nothing of it reaches a server any more.
   FileSystem::Restored kill() {
     second_ = std::make_unique<Survivor>(stage_, "second", first_->records, first_->data);
-    for (const auto& node : cluster_.nodes()) stage_.net.block("first", node->name());
-    for (const auto& manager : cluster_.managers()) stage_.net.block("first", manager->name());
+    cut_off(cluster_, "first");
     EXPECT_TRUE(io::ok(run(second_->files.start(INT64_MAX))));
     auto restored = run(second_->files.restore());
     EXPECT_TRUE(io::ok(restored));

@@ -1,0 +1,207 @@
+// Small new files whose bytes are stored after close(2) has returned: nobody sees them without
+// their bytes, and nothing is lost when the client is killed.
+#include "storage/client/deferred_closes.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <map>
+
+#include "storage/client/survivor.h"
+#include "storage/meta/service.h"
+
+namespace ff::client {
+namespace {
+
+using meta::InodeId;
+using meta::InodeType;
+
+constexpr size_t kSmall = 8 * kKiB;
+
+class DeferredClosesTest : public FileSystemWorld {
+ protected:
+  explicit DeferredClosesTest(uint64_t seed = 5) : FileSystemWorld(seed) {}
+  void SetUp() override {
+    FileSystemWorld::SetUp();
+    first_ = std::make_unique<Survivor>(stage_, "first", Memory(RecoveryTable::bytes_for(0)),
+                                        Memory(64 * kMiB), true);
+    ASSERT_TRUE(io::ok(run(holder().start(INT64_MAX))));
+    auto made = run(
+        metadata().create({}, meta::root(), "dir", {.kind = InodeType::directory, .mode = 0755}));
+    ASSERT_TRUE(io::ok(made));
+    dir_ = made->inode.id;
+    for (int i = 0; i < 3; i++) write(fmt::format("first{}", i), "x");
+    ASSERT_TRUE(eventually([&] { return holder().delegations() == 1; }));
+    write("known", "x");
+    pass(3 * kSecond);  // inode numbers, and how much space there is
+  }
+  FileSystem& holder() { return first_->files; }
+  // As a program does it. False: close(2) has stored the bytes.
+  bool write(const std::string& name, const std::string& text) {
+    auto made = run(holder().create({}, {.id = dir_}, name, {.mode = 0644}));
+    EXPECT_TRUE(io::ok(made));
+    if (!made) return false;
+    File& file = **made;
+    EXPECT_TRUE(io::ok(run(file.write_behind(0, as_bytes(text)))));
+    EXPECT_TRUE(io::ok(run(file.flush_on_close(file.cursor()))));
+    const auto deferred = run(file.defer_close());
+    EXPECT_TRUE(io::ok(deferred));
+    if (deferred && *deferred) return true;
+    EXPECT_TRUE(io::ok(run(file.close())));
+    return false;
+  }
+  // As another client sees it after its open(2).
+  std::string seen(const std::string& name) {
+    const auto view = run(metadata().lookup({}, {.id = dir_}, name));
+    if (!view) return "(" + view.error().message + ")";
+    auto file = open(view->inode.id);
+    EXPECT_TRUE(io::ok(file));
+    return file ? read(**file, 0, 1 << 20) : "";
+  }
+  void cut_storage(bool cut) {
+    for (const auto& node : cluster_.nodes()) {
+      if (cut) stage_.net.block("first", node->name());
+      if (!cut) stage_.net.unblock("first", node->name());
+    }
+  }
+
+  std::unique_ptr<Survivor> first_;
+  InodeId dir_ = 0;
+};
+
+TEST_F(DeferredClosesTest, CloseReturnsAtOnceAndOthersSeeTheBytes) {
+  const uint64_t delivered = stage_.net.delivered();
+  const int64_t before_ns = stage_.world.now_ns();
+  for (int i = 0; i < 20; i++) {
+    EXPECT_TRUE(write(fmt::format("f{}", i), text_of(static_cast<uint64_t>(i), kSmall)));
+  }
+  EXPECT_EQ(stage_.world.now_ns(), before_ns);
+  EXPECT_EQ(stage_.net.delivered(), delivered);
+  for (int i = 0; i < 20; i++) {
+    EXPECT_EQ(seen(fmt::format("f{}", i)), text_of(static_cast<uint64_t>(i), kSmall));
+  }
+  const auto report = fsck();
+  EXPECT_EQ(report.problems(), 0u);
+  EXPECT_EQ(report.sessions(), 0u);
+  EXPECT_EQ(holder().dirty_bytes(), 0u);
+  EXPECT_EQ(first_->table->used(), 1u);  // the lease
+}
+
+TEST_F(DeferredClosesTest, ItsOwnProgramsReadTheBytes) {
+  ASSERT_TRUE(write("f", "text"));
+  const auto view = run(holder().metadata().lookup({}, {.id = dir_}, "f"));
+  ASSERT_TRUE(io::ok(view));
+  EXPECT_EQ(view->inode.length, 4u);
+  auto file = run(holder().open({}, {.id = view->inode.id}, meta::kMayRead));
+  ASSERT_TRUE(io::ok(file));
+  EXPECT_EQ(read(**file, 0, 100), "text");
+}
+
+TEST_F(DeferredClosesTest, NobodySeesAFileWhoseBytesStorageHasNotTakenYet) {
+  cut_storage(true);
+  ASSERT_TRUE(write("f", "text"));
+  std::optional<Result<meta::InodeView>> found;
+  Gate gate(stage_.world.loop());
+  gate.spawn([](Task<Result<meta::InodeView>> looking,
+                std::optional<Result<meta::InodeView>>& into) -> Task<void> {
+    into.emplace(co_await std::move(looking));
+  }(metadata().lookup({}, {.id = dir_}, "f"), found));
+  pass(8 * kSecond);
+  EXPECT_FALSE(found);
+  cut_storage(false);
+  EXPECT_TRUE(eventually([&] { return found.has_value(); }));
+  ASSERT_TRUE(io::ok(*found));
+  EXPECT_EQ((*found)->inode.length, 4u);
+  EXPECT_EQ(seen("f"), "text");
+}
+
+TEST_F(DeferredClosesTest, AnFsyncOfTheDirectoryWaitsForTheBytes) {
+  ASSERT_TRUE(write("f", "text"));
+  EXPECT_GT(holder().dirty_bytes(), 0u);
+  ASSERT_TRUE(io::ok(run(holder().metadata().sync())));
+  EXPECT_EQ(holder().dirty_bytes(), 0u);
+}
+
+TEST_F(DeferredClosesTest, ARemovedFileIsNotWritten) {
+  const size_t before = stored();
+  for (int i = 0; i < 5; i++) {
+    const std::string name = fmt::format("f{}", i);
+    ASSERT_TRUE(write(name, text_of(1, kSmall)));
+    auto removed = run(holder().metadata().unlink({}, {.id = dir_}, name, std::nullopt));
+    ASSERT_TRUE(io::ok(removed));
+    holder().drop_unstored(removed->inode.id);
+  }
+  ASSERT_TRUE(io::ok(run(holder().metadata().sync())));
+  EXPECT_EQ(stored(), before);
+  EXPECT_EQ(fsck().problems(), 0u);
+}
+
+TEST_F(DeferredClosesTest, OnlySmallFilesAreDeferred) {
+  EXPECT_FALSE(write("large", text_of(1, DeferredCloses::kFileMax + 1)));
+  EXPECT_TRUE(write("small", text_of(1, DeferredCloses::kFileMax)));
+  EXPECT_EQ(seen("large").size(), DeferredCloses::kFileMax + 1);
+  // The directory was given back.
+  EXPECT_FALSE(write("plain", "x"));
+}
+
+// A bounded part of the memory for writes, which has 64 buffers here.
+TEST_F(DeferredClosesTest, ManyAreDeferredAtMostAndAllAreWritten) {
+  size_t deferred = 0;
+  for (int i = 0; i < 100; i++) deferred += write(fmt::format("f{}", i), "x") ? 1 : 0;
+  EXPECT_GE(deferred, 20u);
+  EXPECT_LT(deferred, 100u);
+  for (int i = 0; i < 100; i++) EXPECT_EQ(seen(fmt::format("f{}", i)), "x");
+}
+
+// The lease ends while storage is out of reach: the bytes are stored later.
+TEST_F(DeferredClosesTest, ALostLeaseDoesNotLoseBytesOfAFileThatTheServersKnow) {
+  auto made = run(holder().create({}, {.id = dir_}, "f", {.mode = 0644}));
+  ASSERT_TRUE(io::ok(made));
+  ASSERT_TRUE(io::ok(run(holder().metadata().sync())));
+  cut_storage(true);
+  ASSERT_TRUE(io::ok(run((*made)->write_behind(0, as_bytes(std::string_view("text"))))));
+  ASSERT_TRUE(io::ok(run((*made)->flush_on_close((*made)->cursor()))));
+  ASSERT_TRUE(*run((*made)->defer_close()));
+  for (const auto& manager : cluster_.managers()) stage_.net.block("first", manager->name());
+  EXPECT_EQ(seen("f"), "");
+  for (const auto& manager : cluster_.managers()) stage_.net.unblock("first", manager->name());
+  cut_storage(false);
+  EXPECT_TRUE(eventually([&] { return seen("f") == "text"; }));
+  EXPECT_EQ(fsck().problems(), 0u);
+}
+
+constexpr int kKilledAt = 16;
+
+class KilledWriterTest : public DeferredClosesTest, public testing::WithParamInterface<int> {
+ protected:
+  KilledWriterTest() : DeferredClosesTest(static_cast<uint64_t>(GetParam()) + 1) {}
+};
+INSTANTIATE_TEST_SUITE_P(AtEachStep, KilledWriterTest, testing::Range(0, kKilledAt));
+
+TEST_P(KilledWriterTest, TheSuccessorStoresTheBytes) {
+  std::map<std::string, std::string> expected;
+  for (int i = 0; i <= GetParam(); i++) {
+    const std::string name = fmt::format("f{}", i);
+    expected[name] = text_of(static_cast<uint64_t>(i), kSmall);
+    ASSERT_TRUE(write(name, expected[name]));
+    if (i % 3 == 2) {
+      auto removed = run(holder().metadata().unlink({}, {.id = dir_}, name, std::nullopt));
+      ASSERT_TRUE(io::ok(removed));
+      holder().drop_unstored(removed->inode.id);
+      expected.erase(name);
+    }
+    if (i < GetParam()) pass(600 * kMicrosecond);
+  }
+  Survivor second(stage_, "second", first_->records, first_->data, true);
+  cut_off(cluster_, "first");
+  ASSERT_TRUE(io::ok(run(second.files.start(INT64_MAX))));
+  auto restored = run(second.files.restore());
+  ASSERT_TRUE(io::ok(restored));
+  for (const auto& file : restored->writers) EXPECT_TRUE(io::ok(run(file->close())));
+  for (const auto& [name, text] : expected) EXPECT_EQ(seen(name), text) << name;
+  EXPECT_EQ(fsck().problems(), 0u);
+  EXPECT_EQ(fsck().sessions(), 0u);
+}
+
+}  // namespace
+}  // namespace ff::client
