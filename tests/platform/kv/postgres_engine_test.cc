@@ -396,6 +396,27 @@ TEST_F(LateGroupTest, DestroyedMeanwhile) {
   deliver_and_check();
 }
 
+// The server got a part of a group and waits for the rest, with the lock: nobody else could commit.
+TEST_F(LateGroupTest, ALostConnectionHoldsTheLock) {
+  ASSERT_TRUE(put(engine_, "a", "0").ok());
+  const std::string name = server_.sql(
+      "postgres",
+      fmt::format("SELECT application_name FROM pg_stat_activity WHERE datname = '{}' AND "
+                  "application_name LIKE 'ff commit %'",
+                  database_));
+  ASSERT_FALSE(name.empty());
+  const std::unique_ptr<PGconn, decltype(&PQfinish)> lost(
+      PQconnectdb(fmt::format("host=127.0.0.1 port={} user=ff dbname={} sslmode=disable "
+                              "application_name='{}'",
+                              server_.port(), database_, name)
+                      .c_str()),
+      &PQfinish);
+  PQclear(PQexec(lost.get(), "BEGIN; SELECT pg_advisory_xact_lock(1717990774)"));
+  ASSERT_EQ(PQtransactionStatus(lost.get()), PQTRANS_INTRANS);
+  EXPECT_TRUE(put(engine_, "a", "1", 30 * kSecond).ok());
+  EXPECT_EQ(get(engine_, "a").value(), Value("1"));
+}
+
 TEST_F(OneServerTest, TheServerIsKilledUnderManyClients) {
   check_history(options(), [&] {
     SeededRng rng(system_seed());
@@ -472,6 +493,14 @@ TEST_F(PostgresEngineTest, TlsAndAPasswordFromAFile) {
   EXPECT_EQ(try_with(fmt::format("passfile={}&sslrootcert={}", right, other)), "refused");
   EXPECT_EQ(try_with(fmt::format("passfile={}", right)), "refused");  // verifies all the same
   EXPECT_EQ(try_with(fmt::format("passfile={}&sslmode=disable", right)), "refused");
+  const std::string service =
+      files.put("service", fmt::format("[db]\nhost=127.0.0.1\nport={}\ndbname=meta\nuser=meta\n"
+                                       "passfile={}\nsslrootcert={}\n",
+                                       server.port(), right, ca));
+  ASSERT_EQ(::setenv("PGSERVICEFILE", service.c_str(), 1), 0);
+  PostgresEngine named(parse_postgres_url("postgres://?service=db").value(), loop_, rng_, metrics_);
+  const auto written = put(named, "a", "2");
+  EXPECT_TRUE(written.ok()) << written.error().message;
   certify("DNS:elsewhere");
   EXPECT_EQ(try_with(fmt::format("passfile={}&sslrootcert={}", right, ca)), "refused");
 }
