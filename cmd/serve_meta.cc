@@ -1,5 +1,5 @@
 // `ff serve-meta`: the daemon of the cluster manager and of the metadata service, which
-// store their state in SQLite or in etcd.
+// store their state in SQLite, etcd or PostgreSQL.
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,7 +46,7 @@ Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
   FF_TRY(const auto store,
          KvStore::open(session.stop.clock(), options.kv, KvStore::Access::exclusive));
   for (const std::string& warning : store->warnings()) log_warning(warning);
-  const auto engine = store->engine(daemon->loop(), daemon->rng());
+  const auto engine = store->engine(daemon->loop(), daemon->rng(), daemon->metrics());
   auth::Keyring* const keyring = daemon->client().transport.keyring();
   if (keyring != nullptr && !keyring->root()) return needs_root_key(*keyring);
   cluster::ManagerService manager(*engine, daemon->loop(), daemon->rng(), daemon->router());
@@ -85,11 +85,16 @@ void declare_serve_meta(Command& meta) {
       "Runs the cluster manager (live nodes, chains and the states of their targets) and the "
       "metadata service (names, permissions and lengths of files). By default the daemon keeps its "
       "state in SQLite under --dir and needs no other service. For several machines, start it on "
-      "three of them with --kv etcd://... and the same key: one is primary, and another takes over "
-      "within four seconds; all of them serve metadata.\n\nCreate a new cluster once with 'ff "
+      "three of them with --kv etcd://... or --kv postgres://... and the same key: one is primary, "
+      "and another takes over within four seconds; all of them serve metadata. ff-cluster(7) says "
+      "which store fits how many files.\n\nCreate a new cluster once with 'ff "
       "admin init'. SIGTERM stops the daemon; a primary first hands over its role.\n\netcd keeps "
       "every old revision unless it is configured otherwise: run it with "
-      "--auto-compaction-mode=periodic --auto-compaction-retention=10m.");
+      "--auto-compaction-mode=periodic --auto-compaction-retention=10m.\n\nPostgreSQL (version 14 "
+      "or "
+      "later): the password comes from a passfile (~/.pgpass, or ?passfile=FILE in the URL), never "
+      "from the URL. ff verifies the server's certificate, unless the URL says sslmode=..., with "
+      "the authorities of the system or of ?sslrootcert=FILE.");
   declare_kv(meta, options.kv);
   meta.flag("--accept-data-loss", options.kv.accept_data_loss,
             "Start with an empty SQLite file if the file is corrupt; ff keeps the corrupt file");

@@ -29,7 +29,8 @@ Result<void> run_restore_name(Session& session, const BackupOptions& options, in
   FF_TRY(const auto store, KvStore::open(clock, options.kv, KvStore::Access::exclusive));
   SystemLoop loop(clock);
   auth::SecureRng rng;
-  const auto engine = store->engine(loop, rng);
+  Metrics metrics;
+  const auto engine = store->engine(loop, rng, metrics);
   io::SystemDisk disk;
   const int64_t deadline_ns = timeout_ns == 0 ? INT64_MAX : clock.steady_ns() + timeout_ns;
   auto restoring = meta::restore_name(*engine, disk, options.file, *options.name, deadline_ns);
@@ -66,7 +67,8 @@ Result<void> run_backup(Session& session, const BackupOptions& options, Way way,
                        way == Way::out ? KvStore::Access::read_only : KvStore::Access::exclusive));
   SystemLoop loop(clock);
   auth::SecureRng rng;
-  const auto engine = store->engine(loop, rng);
+  Metrics metrics;
+  const auto engine = store->engine(loop, rng, metrics);
   io::SystemDisk disk;
   const int64_t deadline_ns = timeout_ns == 0 ? INT64_MAX : clock.steady_ns() + timeout_ns;
   auto copying = way == Way::out ? kv::write_backup(*engine, disk, options.file, deadline_ns)
@@ -107,10 +109,13 @@ void declare_copy(Command& admin, Way way) {
       way == Way::out
           ? "Writes the whole content of the store, as of one moment, to a new file. The command "
             "reads the store itself, while managers run: the SQLite file in --dir on this machine, "
-            "or etcd. This backs up metadata only; back up file data separately.\n\nThe backup "
+            "etcd or PostgreSQL. The file does not depend on the store: 'ff admin restore' can "
+            "move the state to another one. This backs up metadata only; back up file data "
+            "separately.\n\nThe backup "
             "omits damaged records and names them; the exit code is then 3."
           : "Checks the whole file before it changes anything. The store must be empty, and no "
-            "manager may run on it: use a new directory, or a new prefix in etcd. If a restore was "
+            "manager may run on it: use a new directory, a new prefix in etcd, or a new database "
+            "of PostgreSQL. If a restore was "
             "interrupted, run it again.\n\nA backup is older than the cluster. When a node with "
             "newer routing reports, a manager on the restored store stops; 'ff admin adopt' then "
             "takes over the routing of the nodes.\n\nWith --name the command repairs one path in a "

@@ -142,6 +142,7 @@ void declare_bench(Command& bench) {
   declare_bench_files(bench.sub("files", "Speed of small files in any directory, as mdtest"));
   declare_bench_ring(bench.sub("ring", "Speed of a file on a mount, through USRBIO"));
   declare_bench_meta(bench.sub("meta", "Speed of the metadata service"));
+  declare_bench_kv(bench.sub("kv", "Rules and speed of a store for metadata"));
   declare_bench_chunk(bench.sub("chunk", "Speed of a chunk store, compared with its disk"));
   declare_bench_net(bench.sub("net", "Speed of calls and bulk transfers"));
 }

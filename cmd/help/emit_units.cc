@@ -84,8 +84,8 @@ std::string serve_meta(std::string_view program) {
              "# If it shall keep its state in another directory than /var/lib/ff/meta: chown -R "
              "it\n"
              "# to ff, and add ReadWritePaths=DIR (below /home also ProtectHome=no).\n") +
-         "After=etcd.service\n" + std::string(kNeedsUsers) + std::string(kService) +
-         fmt::format("ExecStart={} serve-meta\n", program) +
+         "After=etcd.service postgresql.service\n" + std::string(kNeedsUsers) +
+         std::string(kService) + fmt::format("ExecStart={} serve-meta\n", program) +
          identity_of(kManagerUser, "/etc/ff/cluster.key") + state_folder("meta") +
          std::string(kRestricted) + std::string(kConfined) + std::string(kInstall);
 }
@@ -96,8 +96,9 @@ std::string schedule_serve(std::string_view program) {
              "# Its settings: [schedule-serve] and [net] in /etc/ff/ff.toml.\n"
              "# Its key, its user and its state: as those of ff-serve-meta.service, the state\n"
              "# in /var/lib/ff/schedule.\n") +
-         "After=etcd.service ff-serve-meta.service\n" + std::string(kNeedsUsers) +
-         std::string(kService) + fmt::format("ExecStart={} schedule serve\n", program) +
+         "After=etcd.service postgresql.service ff-serve-meta.service\n" +
+         std::string(kNeedsUsers) + std::string(kService) +
+         fmt::format("ExecStart={} schedule serve\n", program) +
          identity_of(kManagerUser, "/etc/ff/cluster.key") + state_folder("schedule") +
          std::string(kRestricted) + std::string(kConfined) + std::string(kInstall);
 }

@@ -9,6 +9,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <infiniband/verbs.h>
 #include <libdeflate.h>
+#include <libpq-fe.h>
 #include <liburing.h>
 #include <numa.h>
 #include <openssl/crypto.h>
@@ -109,6 +110,13 @@ LibraryVersion protobuf() {
           std::string(right ? "lite runtime" : kBroken)};
 }
 
+LibraryVersion libpq() {
+  const int version = PQlibVersion();
+  const char* const tls = PQsslAttribute(nullptr, "library");
+  return {"libpq", fmt::format("{}.{}", version / 10000, version % 10000),
+          fmt::format("over {}", tls != nullptr ? tls : "nothing")};
+}
+
 LibraryVersion sqlite() {
   sqlite3* db = nullptr;
   sqlite3_stmt* statement = nullptr;
@@ -197,7 +205,7 @@ std::vector<LibraryVersion> library_versions() {
   if (std::string version = jemalloc_version(); !version.empty()) {
     all.push_back({"jemalloc", std::move(version), "malloc"});
   }
-  for (auto* ask : {curl, deflate, fuse, numa, openssl, protobuf, sqlite, xxhash, zstd}) {
+  for (auto* ask : {curl, deflate, fuse, libpq, numa, openssl, protobuf, sqlite, xxhash, zstd}) {
     all.push_back(ask());
   }
   std::ranges::sort(all, {}, &LibraryVersion::name);

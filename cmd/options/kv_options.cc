@@ -1,4 +1,5 @@
-// kv_options.cc: the folder with the SQLite file and its lock, or an etcd cluster.
+// kv_options.cc: the folder with the SQLite file and its lock, an etcd cluster, or a database of
+// PostgreSQL.
 #include "cmd/options/kv_options.h"
 
 #include <utility>
@@ -7,6 +8,7 @@
 #include "platform/io/files.h"
 #include "platform/io/system_disk.h"
 #include "platform/kv/etcd_engine.h"
+#include "platform/kv/postgres_engine.h"
 
 namespace ff::cmd {
 namespace {
@@ -33,7 +35,7 @@ Result<std::string> store_folder(const KvOptions& options, KvStore::Access acces
   FF_TRY(const bool there, io::exists(disk, io::join(dir, file_name(options))));
   if (there) return dir;
   return Error{Errc::not_found, fmt::format("{}: contains no {}", dir, file_name(options)),
-               fmt::format("Give the directory of a {} with --dir, or etcd with --kv.",
+               fmt::format("Give the directory of a {} with --dir, or another store with --kv.",
                            options.profile.daemon)};
 }
 
@@ -53,7 +55,8 @@ void declare_kv(Command& command, KvOptions& options) {
   Option& kv =
       command.option("--kv", text(options.kv, "STORE"),
                      fmt::format("Where the state is stored: sqlite, in --dir{}; or "
-                                 "etcd://HOST:PORT,HOST:PORT,.../PREFIX{} (etcds:// with TLS)",
+                                 "etcd://HOST:PORT,HOST:PORT,.../PREFIX (etcds:// with TLS) or "
+                                 "postgres://USER@HOST,HOST,.../DATABASE{}",
                                  options.profile.is_shared ? ", for one daemon" : "",
                                  options.profile.is_shared ? " for several" : ""));
   kv.config(section + "kv").section(kStoreOptions);
@@ -82,8 +85,13 @@ void declare_kv(Command& command, KvOptions& options) {
 Result<std::unique_ptr<KvStore>> KvStore::open(Clock& clock, const KvOptions& options,
                                                Access access) {
   std::unique_ptr<KvStore> store(new KvStore);
-  FF_TRY(options.kv == "sqlite" ? store->open_sqlite(clock, options, access)
-                                : store->open_etcd(options));
+  if (options.kv == "sqlite") {
+    FF_TRY(store->open_sqlite(clock, options, access));
+  } else if (options.kv.starts_with("postgres")) {
+    FF_TRY(store->open_postgres(options));
+  } else {
+    FF_TRY(store->open_etcd(options));
+  }
   return store;
 }
 
@@ -138,8 +146,22 @@ Result<void> KvStore::open_etcd(const KvOptions& options) {
   return {};
 }
 
-std::unique_ptr<kv::Engine> KvStore::engine(Loop& loop, Rng& rng) {
+Result<void> KvStore::open_postgres(const KvOptions& options) {
+  if (options.dir || options.accept_data_loss) {
+    return fail(Errc::usage, "--dir and --accept-data-loss require --kv sqlite");
+  }
+  if (options.ca || options.cert || options.key) {
+    return Error{Errc::usage,
+                 "the settings etcd-ca, etcd-cert and etcd-key do not apply to PostgreSQL",
+                 "Use postgres://...?sslrootcert=FILE&sslcert=FILE&sslkey=FILE."};
+  }
+  FF_TRY(postgres_, kv::parse_postgres_url(options.kv));
+  return {};
+}
+
+std::unique_ptr<kv::Engine> KvStore::engine(Loop& loop, Rng& rng, Metrics& metrics) {
   if (sqlite_ != nullptr) return std::make_unique<kv::SqliteEngine>(*sqlite_, loop);
+  if (postgres_) return std::make_unique<kv::PostgresEngine>(*postgres_, loop, rng, metrics);
   return std::make_unique<kv::EtcdEngine>(*etcd_, loop, rng);
 }
 

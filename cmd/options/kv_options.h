@@ -1,5 +1,5 @@
 // The key-value store in which a daemon keeps its state: the options --kv and --dir, and the
-// store that they name (SQLite or etcd).
+// store that they name (SQLite, etcd or PostgreSQL).
 #pragma once
 
 #include <memory>
@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "cmd/cli/cli.h"
+#include "platform/base/metrics.h"
 #include "platform/io/disk.h"
 #include "platform/kv/engine.h"
 #include "platform/kv/etcd_gateway.h"
+#include "platform/kv/postgres_connection.h"
 #include "platform/kv/sqlite_engine.h"
 
 namespace ff::cmd {
@@ -21,7 +23,7 @@ struct KvProfile {
   const char* env;           // variable of --kv; null: none
   const char* name;          // of the folder, and of the file in it
   const char* daemon;        // that owns the store, for messages
-  bool is_shared;            // several daemons may use one etcd
+  bool is_shared;            // several daemons may use one etcd or database
   const char* corrupt_hint;  // for the operator of a corrupt file
 };
 constexpr KvProfile kMetaKv = {
@@ -60,8 +62,8 @@ class KvStore {
   static Result<std::unique_ptr<KvStore>> open(Clock& clock, const KvOptions& options,
                                                Access access);
 
-  // `rng` must outlive the engine.
-  std::unique_ptr<kv::Engine> engine(Loop& loop, Rng& rng);
+  // All must outlive the engine.
+  std::unique_ptr<kv::Engine> engine(Loop& loop, Rng& rng, Metrics& metrics);
   // True if no other process can use the store.
   bool is_exclusive() const { return sqlite_ != nullptr; }
   // For the operator, about the opening of the store.
@@ -71,10 +73,12 @@ class KvStore {
   KvStore() = default;
   Result<void> open_sqlite(Clock& clock, const KvOptions& options, Access access);
   Result<void> open_etcd(const KvOptions& options);
+  Result<void> open_postgres(const KvOptions& options);
 
   std::unique_ptr<io::File> lock_;
   std::unique_ptr<kv::SqliteStore> sqlite_;
   std::unique_ptr<kv::EtcdGateway> etcd_;
+  std::optional<kv::PostgresOptions> postgres_;
   std::vector<std::string> warnings_;
 };
 

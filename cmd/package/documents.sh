@@ -72,9 +72,9 @@ licences() {
     cp -L "$text" "$1/libraries/$package"
   done
   {
-    echo "# Packages of Debian, and curl, as they were when this ff was linked."
+    echo "# Packages of Debian, curl and libpq, as they were when this ff was linked."
     dpkg-query -W -f '${Package} ${Version}\n' "${linked[@]}" libboost-dev
-    "$ff" help --versions | awk '$1 == "curl" { print "curl", $2 }'
+    "$ff" help --versions | awk '$1 == "curl" || $1 == "libpq" { print $1, $2 }'
   } >"$1/libraries/versions"
   chmod 644 "$1/copyright" "$1/libraries"/*
 }

@@ -29,7 +29,7 @@ set(sbom ${CMAKE_BINARY_DIR}/ff.spdx.json)
 if(CMAKE_GENERATOR STREQUAL "Ninja")
   add_custom_command(TARGET ff POST_BUILD BYPRODUCTS ${sbom} VERBATIM
     COMMAND env CXX=${CMAKE_CXX_COMPILER} bash ${here}/sbom.sh ${CMAKE_BINARY_DIR} ${FF_CURL_DIR}
-            ${PROJECT_VERSION} ${sbom})
+            ${FF_LIBPQ_DIR} ${PROJECT_VERSION} ${sbom})
 endif()
 install(FILES ${sbom} DESTINATION share/doc/ff OPTIONAL)
 
@@ -55,7 +55,7 @@ set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "adduser")  # for postinst; SHLIBDEPS adds the libraries
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3")
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "etcd-server, fuse3, python3-numpy, python3-torch")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "etcd-server | postgresql, fuse3, python3-numpy, python3-torch")
 # dpkg knows these by their names, which have no ending.
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA)
 foreach(name postinst prerm postrm triggers shlibs)

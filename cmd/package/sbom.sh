@@ -2,13 +2,13 @@
 # The software bill of materials (SBOM) of build/ff: every package whose code is linked into it or
 # compiled from its headers, as SPDX 2.3 in JSON. The libraries are those of the link line in
 # build.ninja; names and versions come from dpkg. The same build gives the same bytes.
-#   sbom.sh BUILD CURL VERSION OUTPUT     CURL: the prefix of the static libcurl
+#   sbom.sh BUILD CURL LIBPQ VERSION OUTPUT     CURL, LIBPQ: the prefixes of these static libraries
 set -euo pipefail
 shopt -s inherit_errexit
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source=$(cd "$here/../.." && pwd)
-build=$1 curl=$2 version=$3 output=$4
+build=$1 curl=$2 libpq=$3 version=$4 output=$5
 
 # Headers only, so that no link line names them.
 headers=(libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev rapidjson-dev
@@ -73,11 +73,11 @@ archive_of() {
 # into /usr.
 owners() { { dpkg -S "$@" "${@#/usr}" 2>/dev/null || true; } | sed 's|:[^/]* /.*/| |' | sort -u; }
 
-# Lines "PACKAGE ARCHIVE" of all archives, but for that of curl, which no package has.
+# Lines "PACKAGE ARCHIVE" of all archives, but for those of curl and libpq, which no package has.
 archives() {
   local word file files=() owned
   for word in "${words[@]}" "${implicit[@]}"; do
-    case $word in "$curl"/*) continue ;; esac
+    case $word in "$curl"/* | "$libpq"/*) continue ;; esac
     archive_of "$word"
     files+=("$file")
   done
@@ -131,6 +131,15 @@ curl_package() {
     "source package curl of Debian; SHA-256 of the upstream archive: $digest" libcurl.a
 }
 
+libpq_package() {
+  local number digest
+  number=$(cat "$libpq/version")
+  digest=$(cut -d ' ' -f 1 "$libpq/recipe")
+  package libpq "$number" PostgreSQL "pkg:generic/postgresql@$number" \
+    "source package postgresql-15 of Debian; SHA-256 of the upstream archive: $digest" \
+    'libpq.a libpgcommon.a libpgport.a'
+}
+
 packages() {
   local comma='' name
   package ff "$version" MIT '' 'this tree' 'the program build/ff'
@@ -140,13 +149,14 @@ packages() {
   done
   for name in "${headers[@]}"; do debian_package "$name" 'headers only'; done
   curl_package
+  libpq_package
 }
 
 relationships() {
   local name
   printf '    {"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES",\n'
   printf '     "relatedSpdxElement": "SPDXRef-ff"}'
-  for name in "${names[@]}" curl; do
+  for name in "${names[@]}" curl libpq; do
     printf ',\n    {"spdxElementId": "SPDXRef-ff", "relationshipType": "STATIC_LINK",\n'
     printf '     "relatedSpdxElement": "SPDXRef-%s"}' "${name//+/.}"
   done

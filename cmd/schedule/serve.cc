@@ -1,4 +1,4 @@
-// `ff schedule serve`: the scheduler daemon, on SQLite in its own folder or on etcd.
+// `ff schedule serve`: the scheduler daemon, on SQLite in its own folder, etcd or PostgreSQL.
 #include <memory>
 #include <optional>
 #include <string>
@@ -150,7 +150,7 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
   FF_TRY(const auto store,
          KvStore::open(session.stop.clock(), options.kv, KvStore::Access::exclusive));
   for (const std::string& told : store->warnings()) log_warning(told);
-  const auto engine = store->engine(daemon->loop(), daemon->rng());
+  const auto engine = store->engine(daemon->loop(), daemon->rng(), daemon->metrics());
   UserNames names;
   scheduler::SchedulerService::Options how;
   how.timeouts.lease_ns = options.lease_ns;
@@ -210,8 +210,9 @@ void declare_schedule_serve(Command& serve) {
   auto& options = serve.keep<ScheduleServeOptions>();
   serve.about(
       "Runs the scheduler: users submit tasks ('ff schedule submit'), and the agents of the nodes "
-      "ask it what to run. The scheduler keeps its state in SQLite under --dir, or in etcd with "
-      "--kv, and stores each change before it answers. After a crash it continues from that state; "
+      "ask it what to run. The scheduler keeps its state in SQLite under --dir, or in etcd or "
+      "PostgreSQL with --kv, and stores each change before it answers. After a crash it continues "
+      "from that state; "
       "running tasks are not affected. If a second scheduler starts on the same store, it takes "
       "over and the first one exits.\n\nWith --key, users authenticate with tokens ('ff admin "
       "user') and can change only their own tasks; whoever holds the cluster key is the operator. "

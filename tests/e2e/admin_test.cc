@@ -17,6 +17,7 @@
 #include "platform/auth/test_entities.h"
 #include "platform/io/system_disk.h"
 #include "platform/kv/etcd_cluster.h"
+#include "platform/kv/postgres_server.h"
 
 namespace ff::cmd {
 namespace {
@@ -280,6 +281,10 @@ TEST(ServeMeta, MistakesAreNamed) {
       {{"--kv", "etcds://a", "--etcd-cert", file}, 2, "etcd-key"},
       {{"--kv", "etcds://a", "--etcd-ca", dir / "absent"}, 1, "absent"},
       {{"--dir", dir / "a", "--etcd-ca", file}, 2, "etcds://"},
+      {{"--kv", "postgres://a"}, 2, "database"},
+      {{"--kv", "postgres://u:secret@a/b"}, 2, "passfile"},
+      {{"--kv", "postgres://a/b", "--dir", dir / "x"}, 2, "--dir"},
+      {{"--kv", "postgres://a/b", "--etcd-ca", file}, 2, "sslrootcert"},
       {{"--dir", dir / "a", "--listen", "0.0.0.0:0"}, 5, "--key"},
       {{"--dir", dir / "a", "--listen", "nonsense"}, 2, "HOST:PORT"},
       {{"--dir", dir / "a", "--advertise", "nonsense"}, 2, "HOST:PORT"},
@@ -576,6 +581,46 @@ TEST(Admin, ARestoredBackupTakesOverWhatTheNodesHold) {
   EXPECT_EQ(admin(at, {"undrain", "--node", "1"}).exit, 0);
   two = std::make_unique<test::Child>(node_launch(2, at));
   status_until(at, all_whole);
+}
+
+// The state of a cluster moves to a database, where two managers share it, and back into a file.
+TEST(ServeMeta, MovesToPostgresAndBack) {
+  kv::PostgresServer server;
+  const std::string store = kv::PostgresServer::url({server.port()}, server.create_database());
+  const test::TempDir dir;
+  json before;
+  {
+    Manager manager(Words{"--dir", dir / "old"});
+    ASSERT_EQ(admin(manager.address, {"init"}).exit, 0);
+    before = admin_json(manager.address, {"status"})["data"];
+  }
+  const auto copy = [&](Words words) {
+    words.insert(words.begin(), "admin");
+    const auto copied = test::run_ff(std::move(words));
+    EXPECT_EQ(copied.exit, 0) << copied.err;
+  };
+  copy({"backup", dir / "one", "--dir", dir / "old"});
+  copy({"restore", dir / "one", "--kv", store});
+  {
+    const Words words = {"--kv", store};
+    std::vector<std::unique_ptr<Manager>> managers;
+    for (int i = 0; i < 2; i++) managers.push_back(std::make_unique<Manager>(words));
+    const std::string all = managers[0]->address + "," + managers[1]->address;
+    const json first = admin_json(all, {"status"})["data"];
+    EXPECT_EQ(first["cluster"], before["cluster"]);
+    for (const auto& manager : managers) {
+      if (manager->address != first["primary"]) continue;
+      manager->child().signal(SIGKILL);
+      manager->child().finish();
+    }
+    const json second = admin_json(all, {"status"})["data"];
+    EXPECT_EQ(second["cluster"], before["cluster"]);
+    EXPECT_NE(second["primary"], first["primary"]);
+  }
+  copy({"backup", dir / "two", "--kv", store});
+  copy({"restore", dir / "two", "--dir", dir / "new"});
+  Manager manager(Words{"--dir", dir / "new"});
+  EXPECT_EQ(admin_json(manager.address, {"status"})["data"]["cluster"], before["cluster"]);
 }
 
 TEST(ServeMeta, AnotherTakesOverOnEtcd) {

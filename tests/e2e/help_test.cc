@@ -106,8 +106,8 @@ TEST(Help, versions_of_every_library) {
     names.insert(library["name"]);
     EXPECT_FALSE(library["version"].get<std::string>().empty()) << library["name"];
   }
-  for (const std::string name : {"curl", "sqlite", "verbs", "numa", "fuse", "uring", "protobuf",
-                                 "openssl", "zstd", "xxhash", "cli11", "fmt"}) {
+  for (const std::string name : {"curl", "libpq", "sqlite", "verbs", "numa", "fuse", "uring",
+                                 "protobuf", "openssl", "zstd", "xxhash", "cli11", "fmt"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }

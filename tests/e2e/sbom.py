@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # The software bill of materials of build/ff: whether it is SPDX, names every static library of the
 # link line, and has a version and a licence of each; and that it is the same when made again.
-"""usage: sbom.py BUILD CURL VERSION, as cmd/package/sbom.sh has them"""
+"""usage: sbom.py BUILD CURL LIBPQ VERSION, as cmd/package/sbom.sh has them"""
 import json
 import pathlib
 import re
@@ -48,7 +48,7 @@ def check(sbom, names, version):
     known = {name for package in sbom["packages"] for name in package["comment"].split()}
     missing = names - known
     assert not missing, f"no package of the bill has {sorted(missing)}"
-    assert {"libstdc++.a", "libgcc.a", "libc.a", "libcurl.a"} <= known, known
+    assert {"libstdc++.a", "libgcc.a", "libc.a", "libcurl.a", "libpq.a"} <= known, known
     related = {"SPDXRef-ff"}
     for one in sbom["relationships"]:
         assert one["spdxElementId"] in ids | {"SPDXRef-DOCUMENT"}, one
@@ -57,7 +57,7 @@ def check(sbom, names, version):
 
 
 def main():
-    build, curl, version = sys.argv[1:]
+    build, curl, libpq, version = sys.argv[1:]
     path = pathlib.Path(build, "ff.spdx.json")
     if shutil.which("dpkg-query") is None:
         print("skipped: there is no dpkg, which knows the packages")
@@ -71,8 +71,8 @@ def main():
         texts = []
         for name in ("first", "second"):
             made = pathlib.Path(folder, name)
-            subprocess.run(["bash", ROOT / "cmd/package/sbom.sh", build, curl, version, made],
-                           check=True)
+            subprocess.run(["bash", ROOT / "cmd/package/sbom.sh", build, curl, libpq, version,
+                            made], check=True)
             texts.append(made.read_text(encoding="utf-8"))
     assert texts[0] == texts[1], "two bills of the same build differ"
     made = json.loads(texts[0])

@@ -128,16 +128,18 @@ TEST(Versions, EveryLibraryAnswers) {
   std::map<std::string, ff::cmd::LibraryVersion> libraries;
   for (const auto& library : ff::cmd::library_versions()) libraries[library.name] = library;
   for (const std::string name :
-       {"boost", "cli11", "curl", "fmt", "fuse", "nlohmann-json", "numa", "openssl", "protobuf",
-        "deflate", "rapidjson", "spdlog", "sqlite", "toml++", "uring", "verbs", "xxhash", "zstd"}) {
+       {"boost", "cli11", "curl", "deflate", "fmt", "fuse", "libpq", "nlohmann-json", "numa",
+        "openssl", "protobuf", "rapidjson", "spdlog", "sqlite", "toml++", "uring", "verbs",
+        "xxhash", "zstd"}) {
     ASSERT_TRUE(libraries.contains(name)) << name;
     EXPECT_TRUE(isdigit(libraries[name].version[0])) << name << " " << libraries[name].version;
     EXPECT_FALSE(libraries[name].detail.empty()) << name;
     EXPECT_FALSE(libraries[name].detail.starts_with("BROKEN")) << name;
   }
-  EXPECT_EQ(libraries.size(), 18u);
+  EXPECT_EQ(libraries.size(), 19u);
   EXPECT_TRUE(libraries["curl"].detail.starts_with("http https over OpenSSL/"))
       << libraries["curl"].detail << ": not the trimmed curl that bootstrap builds";
+  EXPECT_EQ(libraries["libpq"].detail, "over OpenSSL");
 }
 
 }  // namespace

@@ -231,7 +231,8 @@ Task<Result<void>> prepare_store(Engine& engine, std::string path, int64_t deadl
     if (!restoring && !entries.empty()) {
       Error error =
           fail(Errc::exists, "the store is not empty, {} cannot be restored into it", path);
-      error.hint = "Restore into a new folder, or under a new prefix in etcd.";
+      error.hint =
+          "Restore into a new folder, a new prefix in etcd, or a new database of PostgreSQL.";
       co_return error;
     }
     if (restoring && entries.size() == 1) co_return Result<void>();

@@ -145,7 +145,8 @@ Json compare_request(const EtcdGateway::Compare& compare, const std::string& key
 Result<EtcdOptions> parse_etcd_url(std::string_view url) {
   const auto bad = [&](std::string_view why) {
     return Error{Errc::usage, fmt::format("'{}': {}", printable(url), why),
-                 "An etcd cluster is named etcd://HOST:PORT,HOST:PORT,HOST:PORT/PREFIX."};
+                 "An etcd cluster is named etcd://HOST:PORT,HOST:PORT,HOST:PORT/PREFIX, a database "
+                 "postgres://USER@HOST,HOST/DATABASE."};
   };
   const bool tls = url.starts_with("etcds://");
   if (!tls && !url.starts_with("etcd://")) return bad("does not begin with etcd:// or etcds://");

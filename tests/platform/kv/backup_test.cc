@@ -139,6 +139,26 @@ TEST_P(BackupFileTest, EveryFlippedBitAndEveryCutIsNoticed) {
                       good.substr(first, second - first) + good.substr(end)));
 }
 
+// As 'ff admin backup' and 'restore' move a file system: to a larger engine, and back.
+TEST_P(BackupFileTest, AStoreMovesFromEngineToEngine) {
+  auto from = GetParam().make();
+  auto engine = from->engine(loop_);
+  fill(*engine);
+  const std::vector<Entry> entries = content(*engine);
+  for (const std::string to : {"sqlite", "etcd", "postgres", "sqlite"}) {
+    const auto kinds = engine_kinds();
+    auto next = std::ranges::find(kinds, to, &EngineKind::name)->make();
+    auto next_engine = next->engine(loop_);
+    (void)disk_.remove("/backup");
+    ASSERT_TRUE(backup(*engine, "/backup").ok()) << to;
+    const auto restored = restore(*next_engine, "/backup");
+    ASSERT_TRUE(restored.ok()) << to << ": " << restored.error().message;
+    EXPECT_EQ(content(*next_engine), entries) << to;
+    engine = std::move(next_engine);
+    from = std::move(next);
+  }
+}
+
 TEST_P(BackupFileTest, AFullDiskOrACrashLeavesNoFileThatLooksWhole) {
   const auto from = GetParam().make();
   const auto engine = from->engine(loop_);

@@ -1,5 +1,5 @@
 // A TCP proxy that holds back data of a client and delivers it later, even after the client has
-// closed its end, like a network with packet loss and retransmission.
+// closed its end, like a network with packet loss and retransmission; or cuts connections.
 #pragma once
 
 #include <arpa/inet.h>
@@ -45,6 +45,12 @@ class HoldingProxy {
   // Delivers the held data; answered() is true once the server has replied.
   void release() { releasing_ = true; }
   bool answered() const { return answered_; }
+  // Closes a connection instead of passing on the next data but `count` of any client, or of the
+  // server: the request does not arrive, or its answer is lost.
+  void cut_request(int count) { requests_left_ = count; }
+  void cut_answer(int count) { answers_left_ = count; }
+  // Whether the cut is still to come; then it never does.
+  bool called_off() { return requests_left_.exchange(-1) >= 0 || answers_left_.exchange(-1) >= 0; }
 
  private:
   struct Pair {
@@ -112,6 +118,7 @@ class HoldingProxy {
       pair.client_gone = true;
       return pair.held;
     }
+    if (requests_left_ >= 0 && requests_left_-- == 0) return false;
     pair.held = pair.held || armed_.exchange(false);
     if (pair.held) {
       pair.kept.append(buffer, static_cast<size_t>(got));
@@ -124,7 +131,7 @@ class HoldingProxy {
   bool from_server(Pair& pair) {
     char buffer[65536];
     const ssize_t got = ::recv(pair.server, buffer, sizeof buffer, 0);
-    if (got <= 0) return false;
+    if (got <= 0 || (answers_left_ >= 0 && answers_left_-- == 0)) return false;
     if (pair.held) answered_ = true;
     if (!pair.client_gone) send_all(pair.client, {buffer, static_cast<size_t>(got)});
     return true;
@@ -140,6 +147,7 @@ class HoldingProxy {
   uint16_t port_ = 0;
   std::atomic<bool> closing_{false}, armed_{false}, holding_{false}, releasing_{false};
   std::atomic<bool> answered_{false};
+  std::atomic<int> requests_left_{-1}, answers_left_{-1};
   std::list<Pair> pairs_;
   std::thread thread_;
 };

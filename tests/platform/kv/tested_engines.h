@@ -16,6 +16,8 @@
 #include "platform/kv/etcd_cluster.h"
 #include "platform/kv/etcd_engine.h"
 #include "platform/kv/memory_engine.h"
+#include "platform/kv/postgres_engine.h"
+#include "platform/kv/postgres_server.h"
 #include "platform/kv/sqlite_engine.h"
 
 namespace ff::kv {
@@ -93,6 +95,38 @@ class EtcdTested final : public TestedStore {
   std::atomic<uint64_t> seed_{1};
 };
 
+// A PostgresEngine with random numbers of its own.
+class SeededPostgresEngine final : public Engine {
+ public:
+  SeededPostgresEngine(PostgresOptions options, Loop& loop, uint64_t seed)
+      : rng_(seed), engine_(std::move(options), loop, rng_, metrics_) {}
+  Task<Result<void>> run(TxnFunction function, int64_t deadline_ns) override {
+    return engine_.run(std::move(function), deadline_ns);
+  }
+  Task<Result<void>> view(TxnFunction function, int64_t deadline_ns) override {
+    return engine_.view(std::move(function), deadline_ns);
+  }
+
+ private:
+  SeededRng rng_;
+  Metrics metrics_;
+  PostgresEngine engine_;
+};
+
+// A database of its own, on a server that all tests of the process share.
+class PostgresTested final : public TestedStore {
+ public:
+  std::unique_ptr<Engine> engine(Loop& loop) override {
+    return std::make_unique<SeededPostgresEngine>(options_, loop, seed_++);
+  }
+  bool threads() const override { return true; }
+
+ private:
+  PostgresOptions options_ =
+      PostgresServer::options({shared_postgres().port()}, shared_postgres().create_database());
+  std::atomic<uint64_t> seed_{1};
+};
+
 inline std::vector<EngineKind> engine_kinds() {
   return {
       {"memory", [] { return std::make_unique<MemoryTested>(MemoryFaults{}); }},
@@ -103,6 +137,7 @@ inline std::vector<EngineKind> engine_kinds() {
        }},
       {"sqlite", [] { return std::make_unique<SqliteTested>(); }},
       {"etcd", [] { return std::make_unique<EtcdTested>(); }},
+      {"postgres", [] { return std::make_unique<PostgresTested>(); }},
   };
 }
 

@@ -1,0 +1,40 @@
+// ff bench kv on an SQLite store: what it reports, that it leaves an empty store, and that it
+// refuses a store that a cluster may use.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "e2e/child.h"
+
+namespace ff::cmd {
+namespace {
+
+test::ProcessResult bench_kv(std::vector<std::string> words) {
+  words.insert(words.begin(), {"bench", "kv"});
+  return test::run_ff(std::move(words));
+}
+
+TEST(BenchKv, ChecksAndMeasuresAStoreTwice) {
+  const test::TempDir dir;
+  for (int i = 0; i < 2; i++) {
+    const auto ran =
+        bench_kv({"--dir", dir / "kv", "--files", "300", "--in-flight", "16", "--json"});
+    ASSERT_EQ(ran.exit, 0) << ran.err;
+    const auto data = nlohmann::json::parse(ran.out)["data"];
+    EXPECT_EQ(data["conforms"], true);
+    ASSERT_EQ(data["phases"].size(), 2u);
+    EXPECT_GT(data["phases"][0]["per_second"], 0);
+  }
+}
+
+TEST(BenchKv, MistakesAreNamed) {
+  EXPECT_EQ(bench_kv({}).exit, 2);  // no --dir
+  EXPECT_EQ(bench_kv({"--dir", "/nowhere", "--files", "0"}).exit, 2);
+  EXPECT_EQ(bench_kv({"--dir", "/nowhere", "--in-flight", "5000"}).exit, 2);
+  EXPECT_EQ(bench_kv({"--engine", "postgres://a"}).exit, 2);
+}
+
+}  // namespace
+}  // namespace ff::cmd
