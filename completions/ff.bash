@@ -10,7 +10,7 @@ _ff_subs() {
     'admin key') reply='create list revoke rotate' ;;
     'admin user') reply='add token list remove' ;;
     'allreduce') reply='bench run' ;;
-    'bench') reply='disk digest chain io files ring meta chunk net' ;;
+    'bench') reply='disk digest chain io files ring meta kv chunk net' ;;
     'checkpoint') reply='save load list show diff latest verify repair forget prune export salvage watch plan' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
     'generate') reply='docs systemd cron' ;;
@@ -63,6 +63,7 @@ _ff_options() {
     'bench files') reply='--processes --files --size --own-directories --rounds --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench ring') reply='--raw --size --depth --small-depth --rounds --batch --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench meta') reply='--meta --files --depth --width --in-flight --clients --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'bench kv') reply='--engine --dir --files --in-flight --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench chunk') reply='--size --depth --small-depth --rounds --chunks --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench net') reply='--listen --connect --http --disk --test --size --in-flight --duration --incast --max-senders --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint') reply='--store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -409,6 +410,11 @@ _ff_value() {
     'bench meta --key') reply='file' ;;
     'bench meta --token') reply='file' ;;
     'bench meta --timeout') reply='any' ;;
+    'bench kv --engine') reply='any' ;;
+    'bench kv --dir') reply='dir' ;;
+    'bench kv --files') reply='any' ;;
+    'bench kv --in-flight') reply='any' ;;
+    'bench kv --timeout') reply='any' ;;
     'bench chunk --size') reply='any' ;;
     'bench chunk --depth') reply='any' ;;
     'bench chunk --small-depth') reply='any' ;;

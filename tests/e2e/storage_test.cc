@@ -304,7 +304,7 @@ TEST_F(SmallDiskTest, AFullDiskRefusesWhatItHasNoRoomFor) {
 
 TEST_F(SmallDiskTest, ATargetWithoutRoomForItsCopyComesBackOnceThereIs) {
   start_programs();
-  fill("118");  // what is left is enough to start with
+  fill("110");  // what is left is enough to start with
   start(1);
   until("node 1 says that its disk is full",
         [&] { return status().dump().find("the disk is full") != std::string::npos; });

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "platform/base/clock.h"
 #include "storage/meta/service.h"
@@ -52,7 +53,7 @@ void DelegationsLoad::kill(bool keeper) {
   // What the process does from here on, its successor does not see.
   auto left = std::make_unique<chunk::AlignedBuffer>(kTableBytes);
   std::ranges::fill(left->span(), std::byte{0});
-  if (keeper) std::ranges::copy(memory_->span(), left->span().begin());
+  if (keeper) std::memcpy(left->span().data(), memory_->span().data(), kTableBytes);
   gate_.reset();
   names_.reset();
   table_.reset();

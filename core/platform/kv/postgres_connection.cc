@@ -1,11 +1,13 @@
 // postgres_connection.cc: URLs, binary parameters, the thread that connects, and the pipeline.
 #include "platform/kv/postgres_connection.h"
 
+#include <fcntl.h>
 #include <libpq-fe.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <thread>
 #include <utility>
 
@@ -262,7 +264,9 @@ Task<Result<std::unique_ptr<PostgresConnection>>> PostgresConnection::open(Loop&
   FF_CHECK(PQsetnonblocking(opened.get(), 1) == 0 && PQenterPipelineMode(opened.get()) == 1);
   std::unique_ptr<PostgresConnection> made(
       new PostgresConnection(loop, std::move(options), std::move(opened)));
-  FF_CO_TRY(made->watch_, loop.watch(PQsocket(made->connection_.get())));
+  made->socket_ = Fd(::fcntl(PQsocket(made->connection_.get()), F_DUPFD_CLOEXEC, 0));
+  if (made->socket_.get() < 0) co_return errno_error(errno, "a socket to PostgreSQL");
+  FF_CO_TRY(made->watch_, loop.watch(made->socket_.get()));
   co_return made;
 }
 
@@ -343,7 +347,7 @@ Task<Result<void>> PostgresConnection::flush(int64_t deadline_ns) {
 
 // The watch reports changes only, and libpq may leave something in the socket or in OpenSSL.
 bool PostgresConnection::has_more_input() const {
-  pollfd waiting = {PQsocket(connection_.get()), POLLIN, 0};
+  pollfd waiting = {socket_.get(), POLLIN, 0};
   if (::poll(&waiting, 1, 0) > 0) return true;
   auto* const ssl = static_cast<SSL*>(PQsslStruct(connection_.get(), "OpenSSL"));
   return ssl != nullptr && SSL_pending(ssl) > 0;

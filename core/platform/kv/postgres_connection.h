@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "platform/base/clock.h"
+#include "platform/base/fd.h"
 #include "platform/base/fd_watch.h"
 #include "platform/base/loop.h"
 #include "platform/base/result.h"
@@ -112,6 +113,9 @@ class PostgresConnection {
   Loop& loop_;
   const PostgresOptions options_;
   const std::shared_ptr<pg_conn> connection_;
+  // Of its own: libpq closes its descriptor when the connection is lost, and another connection may
+  // get the number while the loop still watches it.
+  Fd socket_;
   std::unique_ptr<FdWatch> watch_;
   std::set<std::string_view> prepared_;
   bool broken_ = false;

@@ -135,14 +135,16 @@ class PostgresEngine::ServerConnection {
     connection_ = std::move(made);
     co_return Result<void>();
   }
-  // Creates the tables if there are none. Commits must be durable when they are acknowledged, also
-  // for a user for whom an administrator has set synchronous_commit = off.
+  // Creates the tables if there are none. Whatever an administrator has set for this user or
+  // database: commits must be durable when they are acknowledged; and the statement after the lock
+  // must see what was committed before the lock was free (READ COMMITTED).
   Task<Result<void>> check_format(PostgresConnection& connection) {
     std::vector<PostgresStatement> asking;
     asking.push_back({"", "SELECT (to_regclass('ff_format') IS NOT NULL)::int::bigint"});
     asking.push_back({"",
                       "SELECT set_config('synchronous_commit', 'on', false) WHERE "
                       "current_setting('synchronous_commit') = 'off'"});
+    asking.push_back({"", "SET default_transaction_isolation = 'read committed'"});
     FF_CO_TRY(const auto asked, co_await connection.run(std::move(asking)));
     std::vector<PostgresStatement> reading;
     if (asked.at(0).number(0, 0) == 0) {

@@ -13,6 +13,7 @@ namespace ff::chunk {
 namespace {
 
 constexpr std::string_view kSegmentPrefix = "chunks.log-";
+constexpr uint64_t kSegmentsFree = 4;  // space of so many must be free to reserve one
 
 }  // namespace
 
@@ -105,10 +106,12 @@ Result<std::shared_ptr<io::File>> MetadataLog::open_slot(uint32_t slot) {
                                       .no_follow = true,
                                       .mode = 0600}));
   FF_TRY(const io::FileInfo info, file->info());
-  // Before any write: a write that extends a file is slow.
+  // Before any write: a write that extends a file is slow. Where little space is left, a checkpoint
+  // needs it more, without which a disk cannot be opened.
   if (info.size < segment_bytes_) {
     FF_TRY(file->truncate(segment_bytes_));
-    FF_TRY(file->reserve(0, segment_bytes_));
+    FF_TRY(const io::Space space, disk_.space(dir_));
+    if (space.free >= kSegmentsFree * segment_bytes_) FF_TRY(file->reserve(0, segment_bytes_));
   }
   if (!there) FF_TRY(disk_.sync_dir(dir_));
   return std::shared_ptr<io::File>(std::move(file));

@@ -10,8 +10,8 @@ namespace ff::mount {
 
 class FollowCpu {
  public:
-  // A request came from `cpu`. `alone`: it is small, and no other request is under way. Returns
-  // whether pinned() has changed.
+  // A program that waits for the reply has sent a request from `cpu`. `alone`: it is small, and no
+  // other program waits. Returns whether pinned() has changed.
   bool on_request(size_t cpu, bool alone);
   // Where the loop shall run; none: anywhere.
   std::optional<size_t> pinned() const { return pinned_; }

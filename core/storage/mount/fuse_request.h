@@ -51,6 +51,11 @@ struct FuseRequest {
   size_t at_ = 0;
 };
 
+// Whether a program waits for the reply. The kernel sends a RELEASE after close(2) has returned.
+inline bool is_awaited(const fuse_in_header& header) {
+  return header.opcode != FUSE_RELEASE && header.opcode != FUSE_RELEASEDIR;
+}
+
 struct FuseReply {
   std::string bytes = {};
   chain::BufferPool::Buffer memory = {};  // holds `data`, unless that is in `reply_room`

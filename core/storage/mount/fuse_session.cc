@@ -277,7 +277,8 @@ void FuseSession::on_uring_request(FuseRequest request) {
 }
 
 void FuseSession::follow(const FuseRequest& request) {
-  const bool alone = uring_->in_use() == 1 && is_small(request);
+  if (!is_awaited(request.header)) return;
+  const bool alone = uring_->awaited() == 1 && is_small(request);
   if (!follow_.on_request(uring_->cpu_of(*request.entry), alone)) return;
   cpu_set_t cpus = allowed_cpus_;
   if (const auto cpu = follow_.pinned(); cpu && CPU_ISSET(*cpu, &allowed_cpus_)) {

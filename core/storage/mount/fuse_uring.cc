@@ -194,6 +194,7 @@ void FuseUring::reap() {
 void FuseUring::on_completion(size_t entry, int result) {
   if (result == 0) {
     in_use_[entry / per_queue_]++;
+    awaited_ += is_awaited(header_of(entry)) ? 1 : 0;
     arrived_.push_back(entry);
     loop_.wake(*this);
     return;
@@ -211,13 +212,19 @@ void FuseUring::on_wake() {
   }
 }
 
+fuse_in_header FuseUring::header_of(size_t entry) const {
+  fuse_in_header header;
+  std::memcpy(&header, headers_of(memory_of(entry)).in_out, sizeof header);
+  return header;
+}
+
 // Puts the arguments one behind the other, as /dev/fuse does.
 FuseRequest FuseUring::request_of(size_t entry) const {
   const auto& from = headers_of(memory_of(entry));
   FuseRequest request;
   request.entry = entry;
   request.reply_room = reply_room(entry);
-  std::memcpy(&request.header, from.in_out, sizeof request.header);
+  request.header = header_of(entry);
   const ByteView payload =
       reply_room(entry).first(std::min<uint64_t>(from.entry.payload_size, kWriteMax));
   const uint64_t arguments = request.header.len - sizeof(fuse_in_header);
@@ -232,6 +239,7 @@ FuseRequest FuseUring::request_of(size_t entry) const {
 
 void FuseUring::reply(size_t entry, uint64_t unique, int error, std::string_view bytes,
                       ByteView data) {
+  awaited_ -= is_awaited(header_of(entry)) ? 1 : 0;
   auto& to = headers_of(memory_of(entry));
   const ByteSpan room = reply_room(entry);
   if (bytes.size() + data.size() > room.size()) {

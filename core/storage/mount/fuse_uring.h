@@ -56,6 +56,8 @@ class FuseUring final : private LoopWaiter, private Runnable {
   size_t cpu_of(size_t entry) const { return entry / per_queue_; }
   bool any_exhausted() const { return std::ranges::find(in_use_, per_queue_) != in_use_.end(); }
   size_t in_use() const;
+  // Requests under way whose programs wait for the reply (is_awaited).
+  size_t awaited() const { return awaited_; }
 
  private:
   struct Ring;
@@ -68,6 +70,7 @@ class FuseUring final : private LoopWaiter, private Runnable {
   void submit(size_t entry, uint32_t command, uint64_t commit_id);
   void on_completion(size_t entry, int result);
   FuseRequest request_of(size_t entry) const;
+  fuse_in_header header_of(size_t entry) const;
   ByteSpan memory_of(size_t entry) const;
 
   SystemLoop& loop_;
@@ -78,6 +81,7 @@ class FuseUring final : private LoopWaiter, private Runnable {
   std::function<void(FuseRequest)> on_request_;
   std::function<void(Error)> on_failure_;
   std::vector<size_t> in_use_;  // entries with requests, by queue
+  size_t awaited_ = 0;
   std::deque<size_t> arrived_;  // entries whose requests have not been handed out
   bool loop_ready_ = false;     // a descriptor of the loop is ready
 };

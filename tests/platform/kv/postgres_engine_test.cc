@@ -134,6 +134,43 @@ class OneServerTest : public PostgresEngineTest {
   const std::string database_ = server_.create_database();
 };
 
+// In a snapshot from before its turn, a group would miss what another engine has just committed.
+TEST_F(OneServerTest, AGroupSeesWhatWasCommittedBeforeItsTurnWhateverTheDatabaseIsSetTo) {
+  server_.sql(database_, fmt::format("ALTER DATABASE {} SET default_transaction_isolation = "
+                                     "'repeatable read'",
+                                     database_));
+  PostgresEngine engine(options(), loop_, rng_, metrics_);
+  ASSERT_TRUE(put(engine, "a", "1").ok());
+  const std::unique_ptr<PGconn, decltype(&PQfinish)> other(
+      PQconnectdb(fmt::format("host=127.0.0.1 port={} user=ff dbname={} sslmode=disable",
+                              server_.port(), database_)
+                      .c_str()),
+      &PQfinish);
+  PQclear(PQexec(other.get(), "BEGIN; SELECT pg_advisory_xact_lock(1717990774)"));
+  int runs = 0;
+  bool committed = false;
+  Gate gate(loop_);
+  gate.spawn([](PostgresEngine& of, int64_t deadline_ns, int& count, bool& done) -> Task<void> {
+    auto running = of.run(
+        [&count](Txn& txn) -> Task<Result<void>> {
+          count++;
+          FF_CO_TRY(const auto seen, co_await txn.get("a"));
+          txn.put("b", *seen);
+          co_return Result<void>();
+        },
+        deadline_ns);
+    done = (co_await std::move(running)).ok();
+  }(engine, in(60 * kSecond), runs, committed));
+  wait_until([&] {
+    return server_.sql(database_,
+                       "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
+                       "NOT granted") == "1";
+  });
+  PQclear(PQexec(other.get(), "UPDATE ff_kv SET version = version + 1 WHERE key = 'a'; COMMIT"));
+  wait_until([&] { return committed; });
+  EXPECT_EQ(runs, 2);
+}
+
 TEST_F(OneServerTest, NobodyThere) {
   PostgresEngine engine(options(), loop_, rng_, metrics_);
   ASSERT_TRUE(put(engine, "a", "1").ok());

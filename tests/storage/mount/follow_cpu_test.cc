@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "storage/mount/fuse_request.h"
+
 namespace ff::mount {
 namespace {
 
@@ -40,6 +42,19 @@ TEST(FollowCpuTest, ProgramsAtTheSameTimeFreeIt) {
   EXPECT_FALSE(follow.pinned());
   for (int i = 0; i < 100; i++) requests(follow, static_cast<size_t>(i % 2), 8);
   EXPECT_FALSE(follow.pinned());
+}
+
+// It comes beside the next request of the same program.
+TEST(FollowCpuTest, NoProgramWaitsForARelease) {
+  fuse_in_header header = {};
+  for (const uint32_t opcode : {FUSE_RELEASE, FUSE_RELEASEDIR}) {
+    header.opcode = opcode;
+    EXPECT_FALSE(is_awaited(header));
+  }
+  for (const uint32_t opcode : {FUSE_GETATTR, FUSE_FLUSH, FUSE_WRITE}) {
+    header.opcode = opcode;
+    EXPECT_TRUE(is_awaited(header));
+  }
 }
 
 }  // namespace
