@@ -17,27 +17,20 @@ namespace {
 
 class ClusterAccessStore final : public RemoteStore {
  public:
-  ClusterAccessStore(std::unique_ptr<cmd::ClusterAccess> access, client::Url url)
-      : access_(std::move(access)), url_(std::move(url)) {}
+  ClusterAccessStore(std::unique_ptr<cmd::ClusterAccess> access, std::string url, std::string path)
+      : access_(std::move(access)), url_(std::move(url)), path_(std::move(path)) {}
   io::Disk& disk() override { return access_->disk(); }
-  std::string path() const override { return access_->path(url_.path); }
+  std::string path() const override { return access_->path(path_); }
   Result<std::string> path_of(const std::string& text) const override {
     FF_TRY(const auto url, client::parse_url(text));
-    if (cluster_of(url) == cluster_of(url_)) return access_->path(url.path);
-    return fail(Errc::usage, "{}: names other servers than ff://{}{}", text, cluster_of(url_),
-                url_.path);
+    if (access_->has_servers_of(url)) return access_->path(url.path);
+    return fail(Errc::usage, "{}: names other servers than {}", text, url_);
   }
 
  private:
-  static std::string cluster_of(const client::Url& url) {
-    std::string text;
-    for (const net::Address& server : url.servers)
-      text += (text.empty() ? "" : ",") + server.text();
-    return text;
-  }
-
   std::unique_ptr<cmd::ClusterAccess> access_;
-  client::Url url_;
+  const std::string url_;  // of the store, as given
+  const std::string path_;
 };
 
 }  // namespace
@@ -56,7 +49,7 @@ Result<std::unique_ptr<RemoteStore>> open_remote_store(const StopToken& stop, io
   FF_TRY(cmd::assign_settings(settings));
   FF_TRY(auto access, cmd::ClusterAccess::open(stop, local, options));
   std::unique_ptr<RemoteStore> store =
-      std::make_unique<ClusterAccessStore>(std::move(access), options.url);
+      std::make_unique<ClusterAccessStore>(std::move(access), url, options.url.path);
   return store;
 }
 

@@ -1,6 +1,8 @@
 // cluster_access.cc: connects, runs the loop in a thread, disconnects.
 #include "cmd/options/cluster_access.h"
 
+#include <algorithm>
+
 #include "cmd/cli/cancel_on_stop.h"
 #include "cmd/options/acting_user.h"
 #include "cmd/options/meta_option.h"
@@ -15,7 +17,7 @@ Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(const StopToken& stop
   }
   FF_TRY(auto transport_settings, transport_options(local, options.net));
   std::unique_ptr<ClusterAccess> access(
-      new ClusterAccess(stop, std::move(transport_settings), options.name));
+      new ClusterAccess(stop, std::move(transport_settings), options));
   access->cluster_ = client::kUrlScheme;
   for (const net::Address& server : servers) {
     if (!access->cluster_.ends_with('/')) access->cluster_ += ',';
@@ -49,6 +51,10 @@ ClusterAccess::~ClusterAccess() {
   }
   run_task(loop, disk_->close());
   run_task(loop, files_->close());
+}
+
+bool ClusterAccess::has_servers_of(const client::Url& url) const {
+  return std::ranges::equal(named_, url.servers, {}, &net::Address::text, &net::Address::text);
 }
 
 std::string ClusterAccess::path(std::string in_cluster) const {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "cmd/options/net_client.h"
 #include "cmd/options/net_options.h"
@@ -32,15 +33,18 @@ class ClusterAccess {
   ClusterAccess& operator=(const ClusterAccess&) = delete;
 
   io::Disk& disk() { return *disk_; }
+  // Whether a URL names the same servers as the one that was opened.
+  bool has_servers_of(const client::Url& url) const;
   // The path for disk() of a path in the cluster.
   std::string path(std::string in_cluster) const;
 
  private:
-  ClusterAccess(const StopToken& stop, net::TransportOptions transport, const std::string& name)
-      : client_(stop, std::move(transport), name) {}
+  ClusterAccess(const StopToken& stop, net::TransportOptions transport, const Options& options)
+      : client_(stop, std::move(transport), options.name), named_(options.url.servers) {}
 
   NetClient client_;
-  std::string cluster_;  // "ff://host:port"
+  const std::vector<net::Address> named_;  // servers of the URL; empty: the default cluster
+  std::string cluster_;                    // "ff://host:port"
   std::optional<client::FileSystem> files_;
   std::optional<client::ClusterDisk> disk_;
   std::thread thread_;  // runs the client's loop

@@ -3,7 +3,6 @@
 #include "cmd/record/record.h"
 
 #include <algorithm>
-#include <optional>
 #include <thread>
 
 #include "platform/base/clock.h"
@@ -17,12 +16,6 @@ constexpr unsigned kWritersMax = 8;  // more only compete for the disk
 unsigned writer_count(const RecordOptions& options) {
   if (options.threads > 0) return options.threads;
   return std::clamp(std::thread::hardware_concurrency(), 1U, kWritersMax);
-}
-
-std::string servers_text(const client::Url& url) {
-  std::string text;
-  for (const net::Address& server : url.servers) text += server.text() + ",";
-  return text;
 }
 
 }  // namespace
@@ -40,19 +33,17 @@ Result<std::unique_ptr<RecordSession>> RecordSession::open(Session& session,
                                                            const RecordOptions& options,
                                                            std::vector<std::string*> paths) {
   std::unique_ptr<RecordSession> made(new RecordSession(session, options));
-  std::optional<client::Url> cluster;
   for (std::string* const path : paths) {
     if (!client::is_url(*path)) continue;
     FF_TRY(const auto url, client::parse_url(*path));
-    if (!cluster) {
+    if (made->cluster_ == nullptr) {
       FF_TRY(made->cluster_, ClusterAccess::open(session.stop, made->local_,
                                                  {.url = url,
                                                   .meta = options.meta,
                                                   .net = options.net,
                                                   .name = "record",
                                                   .chunk_size = 0}));
-      cluster = url;
-    } else if (servers_text(url) != servers_text(*cluster)) {
+    } else if (!made->cluster_->has_servers_of(url)) {
       return fail(Errc::usage, "{}: names other servers than the path before it", *path);
     }
     *path = made->cluster_->path(url.path);
