@@ -85,7 +85,8 @@ def bench_files(figures, ff, folder, place, files):
     for processes, own in ((1, False), (8, False), (8, True)):
         count = files if processes == 1 else files // 2
         words = [ff, "bench", "files", folder, "--rounds", "1", "--json", "--files", str(count),
-                 "--processes", str(processes)] + (["--own-directories"] if own else [])  # fmt: skip
+                 "--processes", str(processes)]  # fmt: skip
+        words += ["--own-directories"] if own else []
         done = subprocess.run(words, check=True, capture_output=True, text=True)
         suffix = f", {processes} at once" if processes > 1 else ""
         suffix += ", own directories" if own else ""
