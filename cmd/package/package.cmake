@@ -11,7 +11,10 @@ install(TARGETS ff_bindings hf3fs_api_shared DESTINATION ${libraries}
         PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
 install(FILES ${CMAKE_SOURCE_DIR}/core/training/bindings/ff.h DESTINATION include/ff)
 install(FILES ${CMAKE_SOURCE_DIR}/core/storage/usrbio/hf3fs_usrbio.h DESTINATION include/hf3fs)
+install(TARGETS hf3fs_py_usrbio DESTINATION lib/python3/dist-packages
+        PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/core/training/bindings/ff
+                  ${CMAKE_SOURCE_DIR}/core/storage/usrbio/python/hf3fs_fuse
         DESTINATION lib/python3/dist-packages FILES_MATCHING PATTERN *.py
         PATTERN __pycache__ EXCLUDE)
 set(shells ${CMAKE_SOURCE_DIR}/completions)
@@ -43,8 +46,9 @@ host memory, a checkpoint manager, a node validator and a time-sharing
 scheduler, in one static program.
 .
 libff.so gives checkpoints and collective operations to programs in C, the
-Python package ff to those in Python. libhf3fs_api_shared.so has the rings
-of 3FS. No service is enabled: `man ff-cluster` says how to begin.")
+Python package ff to those in Python. libhf3fs_api_shared.so and the Python
+package hf3fs_fuse have the rings of 3FS. No service is enabled: `man
+ff-cluster` says how to begin.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE
     GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)

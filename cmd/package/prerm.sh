@@ -25,5 +25,6 @@ fi
 if command -v py3clean >/dev/null 2>&1; then
 	py3clean -p ff
 else
-	rm -rf /usr/lib/python3/dist-packages/ff/__pycache__
+	rm -rf /usr/lib/python3/dist-packages/ff/__pycache__ \
+		/usr/lib/python3/dist-packages/hf3fs_fuse/__pycache__
 fi

@@ -283,12 +283,16 @@ TEST_F(MountKeeperTest, ProgramsWithRingsLearnThatTheServingProcessWasKilled) {
   const auto program = [&mount](const char* what, const char* seed) {
     return Launch{.argv = {FF_USRBIO_PROGRAM, what, mount.dir(), mount / seed, seed}};
   };
-  Child works(program("hang", "1"));
-  ASSERT_TRUE(works.wait_for_out("working")) << works.out;
+  Child waits(program("hang", "1")), waits_without_deadline(program("hang", "2"));
+  for (Child* const works : {&waits, &waits_without_deadline}) {
+    ASSERT_TRUE(works->wait_for_out("working")) << works->out;
+  }
   kill_serving_process(mount);
-  EXPECT_EQ(works.finish(), 1);
-  EXPECT_TRUE(has(works.out, ": " + std::to_string(-ECONNRESET))) << works.out;
-  Child again(program("work", "2"));
+  for (Child* const works : {&waits, &waits_without_deadline}) {
+    EXPECT_EQ(works->finish(), 1);
+    EXPECT_TRUE(has(works->out, ": " + std::to_string(-ECONNRESET))) << works->out;
+  }
+  Child again(program("work", "3"));
   EXPECT_EQ(again.finish(), 0);
   EXPECT_TRUE(has(again.out, "all is well")) << again.out;
 }

@@ -166,6 +166,14 @@ TEST_F(RingsTest, APythonProgramWithLayoutsOfItsOwn) {
   until("its links are gone", [this] { return links() == 0; });
 }
 
+TEST_F(RingsTest, ThePythonPackage) {
+  const auto ran =
+      test::run({.argv = {"/usr/bin/python3", FF_SOURCE_DIR "/tests/storage/usrbio/python_rings.py",
+                          FF_PYTHON_DIR, dir_.path()}});
+  EXPECT_EQ(ran.out, "all is well\n") << ran.err;
+  until("its links are gone", [this] { return links() == 0; });
+}
+
 TEST_F(RingsTest, ManyProcessesWithManyRings) {
   std::vector<std::unique_ptr<test::Child>> programs;
   for (int seed = 1; seed <= 6; seed++) {

@@ -50,9 +50,10 @@ inline const std::vector<Ban>& bans() {
       {R"(\b(steady|system|high_resolution)_clock::now)",
        "time comes from ff::Clock",
        {"core/platform/base/", "tests/"}},
+      // A library in the programs of others has only libc.
       {R"(\b(clock_gettime|gettimeofday)\s*\()",
        "time comes from ff::Clock",
-       {"core/platform/base/", "tests/"}},
+       {"core/platform/base/", "core/storage/usrbio/", "tests/"}},
       {R"(\bthis_thread::sleep_(for|until)\s*\(|\b(usleep|nanosleep)\s*\()",
        "sleep through ff::Clock",
        {"core/platform/base/"}},

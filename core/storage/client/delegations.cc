@@ -157,6 +157,7 @@ std::vector<Delegations::Change> Delegations::lose() {
   returning_.clear();
   for (auto& [dir, granting] : granting_) granting.recalled = true;
   ids_.clear();
+  used_ids_.clear();
   wants_ids_.reset();
   lease_ = 0;
   return lost;
@@ -165,8 +166,16 @@ std::vector<Delegations::Change> Delegations::lose() {
 void Delegations::add_ids(meta::InodeId first, std::vector<meta::Layout> layouts, meta::Layout of) {
   if (!same_kind(ids_of_, of)) ids_.clear();
   ids_of_ = of;
-  for (const meta::Layout& layout : layouts) ids_.push_back({first++, layout});
+  for (const meta::Layout& layout : layouts) {
+    last_id_ = first;
+    ids_.push_back({first++, layout});
+  }
   wants_ids_.reset();
+}
+
+meta::InodeId Delegations::oldest_id() const {
+  if (!used_ids_.empty()) return used_ids_.front().second;
+  return ids_.empty() ? last_id_ : ids_.front().id;
 }
 
 bool Delegations::has_ids_for(const meta::Layout& layout) const {
@@ -180,6 +189,7 @@ std::optional<std::pair<meta::InodeId, meta::Layout>> Delegations::take_id(
   if (!fits) return std::nullopt;
   const Id id = ids_.front();
   ids_.pop_front();
+  used_ids_.emplace_back(last_ + 1, id.id);  // of the change that the caller logs
   return std::pair(id.id, id.layout);
 }
 
@@ -387,6 +397,7 @@ Delegations::Batch Delegations::take_batch(size_t most) {
 void Delegations::applied(const Batch& batch) {
   applied_ = std::max(applied_, batch.last);
   journal_.applied(applied_);
+  while (!used_ids_.empty() && used_ids_.front().first <= applied_) used_ids_.pop_front();
   for (const meta::InodeId inode : batch.inodes) {
     const auto found = touched_.find(inode);
     if (found != touched_.end() && found->second <= applied_) touched_.erase(found);

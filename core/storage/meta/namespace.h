@@ -211,17 +211,20 @@ class Namespace {
   // Delegations: namespace_delegations.cc.
 
   // Creates (`fresh`), renews or ends a lease. `ids`: numbers for new inodes to be granted to it.
+  // `oldest`: the first of its earlier numbers that it still needs (wire::LeaseRequest).
   struct LeaseRenewal {
     uint64_t client = 0;
     uint64_t lease = 0;
     bool fresh = false;
     bool end = false;
     uint64_t ids = 0;
+    InodeId oldest = 0;
   };
   struct LeaseState {
     bool live = false;  // false: it has ended, and so have all its delegations
     std::vector<InodeId> recalled = {};
-    InodeId first = 0;  // of the granted numbers
+    bool granted = false;  // numbers; not if it has too many that are not in use yet
+    InodeId first = 0;     // of the granted numbers
   };
   Task<Result<LeaseState>> renew_lease(LeaseRenewal renewal);
   // The layout of a file that a client will create with a granted number.

@@ -18,7 +18,9 @@ namespace {
 // All names must fit into one message (net/frame.h).
 constexpr size_t kListBytes = 640 * kKiB;
 constexpr size_t kListedBytes = 24;  // of a name, its inode number and kind
-constexpr int kRangesMax = 4;        // of granted inode numbers: one in use, others announced
+// Ranges of granted inode numbers of a lease: of changes that are not applied yet, and of changes
+// to come.
+constexpr int kRangesMax = 32;
 
 Error lease_lost_error() {
   Error error = fail(Errc::stale,
@@ -47,11 +49,20 @@ Result<void> take_granted_id(wire::DelegationLease& lease, InodeId id) {
   return fail(Errc::refused, "inode number {} was not granted to this client", id);
 }
 
-void grant_ids(wire::DelegationLease& lease, InodeId first, uint64_t count) {
-  if (lease.ids_size() == kRangesMax) lease.mutable_ids()->DeleteSubrange(0, 1);
+// False: the client has too many ranges. `oldest`: as in wire::LeaseRequest.
+bool grant_ids(wire::DelegationLease& lease, InodeId first, uint64_t count, InodeId oldest) {
+  auto& ranges = *lease.mutable_ids();
+  const auto in_use = std::ranges::find_if(
+      ranges, [&](const auto& range) { return oldest >= range.first() && oldest < range.end(); });
+  if (in_use != ranges.end()) ranges.erase(ranges.begin(), in_use);
+  if (ranges.size() >= kRangesMax) {
+    if (oldest != 0) return false;
+    ranges.erase(ranges.begin());
+  }
   wire::InodeRange& range = *lease.add_ids();
   range.set_first(first);
   range.set_end(first + count);
+  return true;
 }
 
 void forget_recall(wire::DelegationLease& lease, InodeId dir) {
@@ -255,7 +266,7 @@ Task<Result<Namespace::LeaseState>> Namespace::renew_lease(LeaseRenewal renewal)
     if (!lease) lease.emplace();
     lease->set_client(renewal.client);
     lease->set_beat(lease->beat() + 1);
-    if (renewal.ids > 0) grant_ids(*lease, state.first, renewal.ids);
+    state.granted = renewal.ids > 0 && grant_ids(*lease, state.first, renewal.ids, renewal.oldest);
     put_lease(txn, renewal.lease, *lease);
     state.recalled.assign(lease->recalled().begin(), lease->recalled().end());
     co_return Result<void>();

@@ -1,4 +1,4 @@
-// caller_resolver.cc: reads /proc/PID/status, "Groups:" and "Tgid:".
+// caller_resolver.cc: reads /proc/PID/status, "Groups:" and "Tgid:", and /proc/PID/stat.
 #include "storage/mount/caller_resolver.h"
 
 #include <algorithm>
@@ -44,6 +44,19 @@ uint32_t CallerResolver::process_of(uint32_t thread) {
     if (process && *process <= UINT32_MAX) return static_cast<uint32_t>(*process);
   }
   return 0;
+}
+
+std::optional<size_t> CallerResolver::cpu_of(uint32_t thread) {
+  if (thread == 0) return std::nullopt;
+  const auto stat = io::read_file(disk_, fmt::format("/proc/{}/stat", thread), kStatusMax);
+  // The name, in parentheses, may contain anything. "processor" is the 37th field after it.
+  const size_t end = stat ? stat->rfind(')') : std::string::npos;
+  if (end == std::string::npos) return std::nullopt;
+  constexpr size_t kProcessor = 37;
+  const auto fields = split(std::string_view(*stat).substr(end), ' ');
+  if (fields.size() <= kProcessor) return std::nullopt;
+  const auto cpu = parse_u64(fields[kProcessor]);
+  return cpu ? std::optional<size_t>(*cpu) : std::nullopt;
 }
 
 meta::Caller CallerResolver::caller(uint32_t uid, uint32_t gid, uint32_t pid) {

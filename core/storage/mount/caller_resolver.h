@@ -1,9 +1,10 @@
-// Resolves the credentials of a process that makes a file system request. The kernel passes uid and
-// gid; supplementary groups come from /proc and are cached for a moment.
+// What the kernel does not tell about a process that makes a file system request, from /proc:
+// supplementary groups, which are cached for a moment, the process of a thread, and its CPU.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "platform/base/clock.h"
@@ -21,6 +22,8 @@ class CallerResolver {
   meta::Caller caller(uint32_t uid, uint32_t gid, uint32_t pid);
   // The process of a thread; 0: it is in another PID namespace.
   uint32_t process_of(uint32_t thread);
+  // The CPU on which a thread has run last; none: unknown.
+  std::optional<size_t> cpu_of(uint32_t thread);
 
  private:
   std::vector<uint32_t> groups_of(uint32_t pid);

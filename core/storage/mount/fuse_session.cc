@@ -87,6 +87,7 @@ Task<void> FuseSession::close() {
 Task<Result<void>> FuseSession::run(Operations& operations, VirtualDir* virtual_dir) {
   operations_ = &operations;
   virtual_dir_ = virtual_dir;
+  (void)::sched_getaffinity(0, sizeof allowed_cpus_, &allowed_cpus_);
   FF_CO_TRY(const auto watch, loop_.watch(device_.fd()));
   repeats_ = options_.resend;
   if (options_.resend) {
@@ -122,7 +123,7 @@ Task<Result<bool>> FuseSession::receive(FdWatch& watch) {
     if (got >= 0) {
       const ByteView bytes(at, static_cast<size_t>(got));
       if (bytes.size() >= sizeof(fuse_in_header)) {
-        dispatch(request_of(bytes, number));
+        on_device_request(request_of(bytes, number));
       } else {
         release_slot(number);
       }
@@ -131,6 +132,7 @@ Task<Result<bool>> FuseSession::receive(FdWatch& watch) {
     if (errno == EINTR || errno == ENOENT) continue;  // ENOENT: the program was interrupted
     if (errno == ENODEV) co_return false;
     if (errno != EAGAIN) co_return errno_error(errno, "/dev/fuse");
+    follow_device();
     // The repeated requests came first.
     if (std::exchange(repeats_, false)) end_repeated();
     watch.readable.reset();
@@ -256,7 +258,6 @@ Result<void> FuseSession::prepare_uring(uint64_t offered) {
 }
 
 void FuseSession::start_uring() {
-  (void)::sched_getaffinity(0, sizeof allowed_cpus_, &allowed_cpus_);
   uring_->start([this](FuseRequest request) { on_uring_request(std::move(request)); },
                 [this](Error why) { use_device(std::move(why)); });
 }
@@ -272,18 +273,36 @@ void FuseSession::on_uring_request(FuseRequest request) {
   if (uring_->exhausted(*request.entry)) {
     for (Event* const done : invalidations_) done->set();
   }
-  follow(request);
+  if (is_awaited(request.header)) {
+    follow(uring_->cpu_of(*request.entry), uring_->awaited() == 1 && is_small(request));
+  }
   dispatch(std::move(request));
 }
 
-void FuseSession::follow(const FuseRequest& request) {
-  if (!is_awaited(request.header)) return;
-  const bool alone = uring_->awaited() == 1 && is_small(request);
-  if (!follow_.on_request(uring_->cpu_of(*request.entry), alone)) return;
+void FuseSession::on_device_request(FuseRequest request) {
+  if (is_awaited(request.header)) {
+    arrived_.count++;
+    arrived_.alone = awaited_ == 0 && is_small(request);
+    arrived_.thread = request.header.pid;
+  }
+  dispatch(std::move(request));
+}
+
+// /dev/fuse has no more requests.
+void FuseSession::follow_device() {
+  const Arrived arrived = std::exchange(arrived_, {});
+  if (arrived.count == 0) return;
+  if (arrived.count > 1 || !arrived.alone) return follow(std::nullopt, false);
+  follow(follow_.must_ask(arrived.thread) ? callers_.cpu_of(arrived.thread) : follow_.last_cpu(),
+         true);
+}
+
+void FuseSession::follow(std::optional<size_t> cpu, bool alone) {
+  if (!follow_.on_request(cpu, alone)) return;
   cpu_set_t cpus = allowed_cpus_;
-  if (const auto cpu = follow_.pinned(); cpu && CPU_ISSET(*cpu, &allowed_cpus_)) {
+  if (const auto at = follow_.pinned(); at && CPU_ISSET(*at, &allowed_cpus_)) {
     CPU_ZERO(&cpus);
-    CPU_SET(*cpu, &cpus);
+    CPU_SET(*at, &cpus);
   }
   (void)::sched_setaffinity(0, sizeof cpus, &cpus);  // 0: this thread
 }
@@ -333,10 +352,13 @@ Task<void> FuseSession::serve(FuseRequest request) {
   CancelScope scope(loop_, co_await current_cancellation(), INT64_MAX, {});
   running_[unique] = &scope;
   under_way_.add(1);
+  const size_t awaited = !request.entry && is_awaited(request.header) ? 1 : 0;
+  awaited_ += awaited;
   auto answering = is_virtual ? virtual_dir_->serve(request) : (this->*call.handler)(request);
   const auto reply = co_await std::move(answering).with_cancellation(scope.cancellation());
   running_.erase(unique);
   under_way_.add(-1);
+  awaited_ -= awaited;
   send_reply(request, reply);
   on_answered(request);
   call.seconds->observe_ns(loop_.now_ns() - began_ns);

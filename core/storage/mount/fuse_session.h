@@ -88,7 +88,9 @@ class FuseSession final : public KernelCache {
   void start_uring();
   void use_device(Error why);
   void on_uring_request(FuseRequest request);
-  void follow(const FuseRequest& request);
+  void on_device_request(FuseRequest request);
+  void follow_device();
+  void follow(std::optional<size_t> cpu, bool alone);
   void interrupt(FuseRequest& request);
   void forget(FuseRequest& request);
   Task<void> serve(FuseRequest request);
@@ -162,6 +164,14 @@ class FuseSession final : public KernelCache {
   std::unique_ptr<FuseUring> uring_;
   std::set<Event*> invalidations_;  // that requests wait for
   FollowCpu follow_;
+  // Requests from /dev/fuse whose programs wait (is_awaited).
+  struct Arrived {
+    size_t count = 0;     // since the device had no more
+    bool alone = true;    // small, and no other was under way
+    uint32_t thread = 0;  // of the last one
+  };
+  Arrived arrived_;
+  size_t awaited_ = 0;           // under way
   cpu_set_t allowed_cpus_ = {};  // of the loop
   std::array<Call, kCalls> calls_ = {};
   Operations* operations_ = nullptr;

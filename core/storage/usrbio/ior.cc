@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,7 +44,8 @@ struct OpenRing {
   pid_t creator = 0;
   Shm shm = {};
   Ring ring = {};
-  int wake_socket = -1;  // a socket that wakes the daemon
+  int wake_socket = -1;             // a socket that wakes the daemon
+  std::atomic<time_t> checked = 0;  // when check_mount() has last asked
 
   std::mutex mutex = {};  // protects the fields below
   std::vector<uint32_t> free = {};
@@ -174,6 +177,16 @@ int reap(OpenRing& open, hf3fs_cqe* into, int room) {
   return got;
 }
 
+// Whether the mount still knows the ring, asked now and then. Returns 0, or the errno why not.
+int check_mount(OpenRing& open) {
+  timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  if (now.tv_sec - open.checked.load() < kMountCheckSeconds) return 0;
+  open.checked.store(now.tv_sec);
+  if (::faccessat(open.mount->iovs, open.link.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0) return 0;
+  return errno == ENOENT ? ECONNRESET : errno;
+}
+
 // Waits for completions after `seen`. Returns 0, ETIMEDOUT, or the errno why there will be none.
 int wait_for_more(OpenRing& open, uint32_t seen, const timespec* until) {
   Shared32& completed = open.ring.head().completed;
@@ -190,10 +203,7 @@ int wait_for_more(OpenRing& open, uint32_t seen, const timespec* until) {
     if (errno != ETIMEDOUT || until != nullptr) error = errno;
     // A time before the epoch has passed already.
     if (error == EINVAL) error = ETIMEDOUT;
-    if (until == nullptr &&
-        ::faccessat(open.mount->iovs, open.link.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
-      error = errno == ENOENT ? ECONNRESET : errno;
-    }
+    if (const int gone = check_mount(open); gone != 0) error = gone;
   }
   open.ring.head().waiters.fetch_sub(1);
   return error;

@@ -115,6 +115,26 @@ TEST_F(DeferredClosesTest, NobodySeesAFileWhoseBytesStorageHasNotTakenYet) {
   EXPECT_EQ(seen("f"), "text");
 }
 
+// Their inode numbers stay granted, however many are granted meanwhile.
+TEST_F(DeferredClosesTest, ThousandsOfChangesMayWaitForOneFile) {
+  cut_storage(true);
+  ASSERT_TRUE(write("f", "text"));
+  constexpr int kFiles = 3000;
+  for (int i = 0; i < kFiles; i++) {
+    auto made =
+        run(holder().metadata().create({}, {.id = dir_}, fmt::format("n{}", i), {.mode = 0644}));
+    ASSERT_TRUE(io::ok(made));
+    if (i % 100 == 99) pass(50 * kMillisecond);
+  }
+  EXPECT_GT(holder().pending_changes(), static_cast<uint64_t>(kFiles));
+  cut_storage(false);
+  ASSERT_TRUE(eventually([&] { return holder().pending_changes() == 0; }));
+  ASSERT_TRUE(io::ok(run(holder().metadata().sync())));
+  for (const int i : {0, 1, kFiles / 2, kFiles - 1}) EXPECT_EQ(seen(fmt::format("n{}", i)), "");
+  EXPECT_EQ(seen("f"), "text");
+  EXPECT_EQ(fsck().problems(), 0u);
+}
+
 TEST_F(DeferredClosesTest, AnFsyncOfTheDirectoryWaitsForTheBytes) {
   ASSERT_TRUE(write("f", "text"));
   EXPECT_GT(holder().dirty_bytes(), 0u);

@@ -200,6 +200,30 @@ TEST_P(DelegationsTest, AHostileBatchIsRefused) {
 }
 
 // A batch acts with the rights of each caller.
+TEST_P(DelegationsTest, NumbersStayGrantedUntilTheyAreUsed) {
+  hold();
+  const auto more = [&](InodeId oldest) {
+    const Namespace::LeaseRenewal renewal{
+        .client = kHeldLease, .lease = kHeldLease, .ids = 16, .oldest = oldest};
+    auto state = run(names().renew_lease(renewal));
+    EXPECT_TRUE(state.ok());
+    return state ? *state : Namespace::LeaseState();
+  };
+  std::vector<InodeId> ranges{first_};
+  for (auto state = more(first_); state.granted; state = more(first_)) {
+    ranges.push_back(state.first);
+    ASSERT_LT(ranges.size(), 1000u);
+  }
+  EXPECT_GT(ranges.size(), 16u);
+  ASSERT_TRUE(apply({make(dir_, "a", first_)}).ok());
+  // It needs none of the first two ranges any more.
+  EXPECT_TRUE(more(ranges[2]).granted);
+  EXPECT_TRUE(more(ranges[2]).granted);
+  EXPECT_FALSE(more(ranges[2]).granted);
+  EXPECT_EQ(apply({make(dir_, "b", ranges[1])}).error().code, Errc::refused);
+  EXPECT_TRUE(apply({make(dir_, "b", ranges[2])}).ok());
+}
+
 TEST_P(DelegationsTest, ABatchNeedsPermission) {
   hold();
   auto made = make(dir_, "a", first_);

@@ -44,6 +44,23 @@ TEST(FollowCpuTest, ProgramsAtTheSameTimeFreeIt) {
   EXPECT_FALSE(follow.pinned());
 }
 
+TEST(FollowCpuTest, ItAsksRarelyWhereAThreadRuns) {
+  FollowCpu follow;
+  const auto asked = [&](int count, uint32_t threads) {
+    int asks = 0;
+    for (int i = 0; i < count; i++) {
+      asks += follow.must_ask(static_cast<uint32_t>(i) % threads) ? 1 : 0;
+    }
+    return asks;
+  };
+  EXPECT_TRUE(follow.must_ask(7));
+  EXPECT_LE(asked(320, 1), 12);
+  EXPECT_GE(asked(320, 1), 9);
+  EXPECT_LE(asked(320, 40), 40);
+  // What runs nobody knows where is not followed.
+  for (int i = 0; i < 100; i++) EXPECT_FALSE(follow.on_request(std::nullopt, true));
+}
+
 // It comes beside the next request of the same program.
 TEST(FollowCpuTest, NoProgramWaitsForARelease) {
   fuse_in_header header = {};

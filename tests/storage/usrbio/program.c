@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "hf3fs_usrbio.h"
@@ -52,6 +53,21 @@ static void write_file(const char* mount, int fd, uint64_t seed, struct hf3fs_io
   hf3fs_iordestroy(&ring);
 }
 
+/* Programs with odd seeds wait a moment at a time. */
+static int wait_some(struct hf3fs_ior* ring, struct hf3fs_cqe* cqes, uint64_t seed) {
+  int got = 0;
+  if (seed % 2 == 0) return hf3fs_wait_for_ios(ring, cqes, ENTRIES, 1, NULL);
+  while (got == 0) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 100000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    got = hf3fs_wait_for_ios(ring, cqes, ENTRIES, 1, &until);
+  }
+  return got;
+}
+
 struct read {
   uint64_t at;
   uint64_t size;
@@ -77,7 +93,7 @@ static void read_some(struct hf3fs_ior* ring, struct hf3fs_iov* iov, int fd, uin
   sent = hf3fs_submit_ios(ring);
   check(sent == 0, "submit_ios", sent);
   while (left > 0) {
-    int got = hf3fs_wait_for_ios(ring, cqes, ENTRIES, 1, NULL);
+    int got = wait_some(ring, cqes, seed);
     check(got > 0, "wait_for_ios", got);
     left -= got;
     for (i = 0; i < got; i++) {
