@@ -211,7 +211,8 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
     std::ranges::fill(extents[which].into.subspan(part.at + bytes, part.size - bytes),
                       std::byte{0});
   }
-  const auto there = co_await check_exists(hole, began_ns);
+  // Asks in any case: the read may have waited for storage while the file was removed.
+  const auto there = co_await check_exists(hole, INT64_MAX);
   if (!there) std::ranges::fill(results, Result<uint64_t>(there.error()));
   for (size_t i = 0; behind_.has_failed_bytes() && i < extents.size(); i++) {
     if (results[i]) behind_.overlay(extents[i].offset, extents[i].into.first(*results[i]));
