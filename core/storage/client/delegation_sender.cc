@@ -167,7 +167,9 @@ Task<Result<void>> DelegatingMetaClient::renew_own_lease(bool fresh,
   meta::wire::LeaseRequest request;
   request.set_lease(lease);
   request.set_fresh(fresh);
-  if (ids_of) {
+  const auto grant = ids_of ? delegations_.next_id_grant() : std::nullopt;
+  if (grant) {
+    request.set_grant(*grant);
     request.set_inodes(kIdsAtOnce);
     to_wire(*ids_of, *request.mutable_layout());
   }
@@ -181,7 +183,9 @@ Task<Result<void>> DelegatingMetaClient::renew_own_lease(bool fresh,
   delegations_.set_clock(reply.now_ns());
   std::vector<meta::Layout> layouts;
   for (const auto& layout : reply.layouts()) layouts.push_back(meta::from_wire(layout));
-  if (ids_of) delegations_.add_ids(reply.first(), std::move(layouts), *ids_of);
+  if (grant && reply.first() != 0) {
+    delegations_.add_ids(reply.first(), std::move(layouts), *ids_of);
+  }
   if (!restoring_) delegations_.recall({reply.recalled().begin(), reply.recalled().end()});
   wake_sender();
   co_return Result<void>();
@@ -234,7 +238,7 @@ Task<void> DelegatingMetaClient::watch_recalls(uint64_t lease, size_t server) {
 
 Task<void> DelegatingMetaClient::fetch_ids() {
   const auto of = delegations_.wants_ids();
-  if (of && delegations_.lease() != 0) {
+  if (of && delegations_.lease() != 0 && delegations_.next_id_grant()) {
     (void)co_await renew_own_lease(false, of);  // the next creation asks again
   }
   fetching_ids_ = false;

@@ -157,13 +157,29 @@ std::vector<Delegations::Change> Delegations::lose() {
   returning_.clear();
   for (auto& [dir, granting] : granting_) granting.recalled = true;
   ids_.clear();
+  id_grants_.clear();
+  id_grants_got_ = 0;
   wants_ids_.reset();
   lease_ = 0;
   return lost;
 }
 
+std::optional<uint64_t> Delegations::next_id_grant() {
+  const auto used_up = [this](const IdGrant& one) {
+    return one.left == 0 && one.last_change <= applied_;
+  };
+  while (!id_grants_.empty() && used_up(id_grants_.front())) id_grants_.pop_front();
+  const uint64_t next = id_grants_got_ + 1;
+  const bool valid = id_grants_.empty() || next < id_grants_.front().number + meta::kIdGrantsMax;
+  return valid ? std::optional(next) : std::nullopt;
+}
+
 void Delegations::add_ids(meta::InodeId first, std::vector<meta::Layout> layouts, meta::Layout of) {
-  if (!same_kind(ids_of_, of)) ids_.clear();
+  if (!same_kind(ids_of_, of)) {
+    ids_.clear();
+    for (IdGrant& grant : id_grants_) grant.left = 0;
+  }
+  id_grants_.push_back({.number = ++id_grants_got_, .left = layouts.size()});
   ids_of_ = of;
   for (const meta::Layout& layout : layouts) ids_.push_back({first++, layout});
   wants_ids_.reset();
@@ -180,6 +196,9 @@ std::optional<std::pair<meta::InodeId, meta::Layout>> Delegations::take_id(
   if (!fits) return std::nullopt;
   const Id id = ids_.front();
   ids_.pop_front();
+  const auto grant = std::ranges::find_if(id_grants_, [](const auto& one) { return one.left > 0; });
+  grant->left--;
+  grant->last_change = last_ + 1;  // the change that creates the inode
   return std::pair(id.id, id.layout);
 }
 

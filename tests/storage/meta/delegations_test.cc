@@ -200,6 +200,25 @@ TEST_P(DelegationsTest, AHostileBatchIsRefused) {
 }
 
 // A batch acts with the rights of each caller.
+TEST_P(DelegationsTest, ARepeatedGrantGivesTheSameNumbers) {
+  hold();
+  const auto grant = [&](uint64_t number) {
+    auto state =
+        run(names().renew_lease({.client = 1, .lease = kHeldLease, .ids = 16, .grant = number}));
+    EXPECT_TRUE(state.ok() && state->live);
+    return state ? state->first : 0;
+  };
+  const InodeId second = grant(2);
+  EXPECT_NE(second, 0u);
+  EXPECT_NE(second, first_);
+  for (int i = 0; i < 10; i++) EXPECT_EQ(grant(2), second);
+  EXPECT_EQ(grant(1), 0u);  // a request that comes late
+  EXPECT_TRUE(apply({make(dir_, "a", first_)}).ok());
+  EXPECT_TRUE(apply({make(dir_, "b", second)}).ok());
+  EXPECT_EQ(grant(2), 0u);  // it was used
+  EXPECT_NE(grant(3), 0u);
+}
+
 TEST_P(DelegationsTest, ABatchNeedsPermission) {
   hold();
   auto made = make(dir_, "a", first_);
