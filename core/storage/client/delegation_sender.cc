@@ -1,4 +1,5 @@
 // delegation_sender.cc: the lease of a client, recalls, and the batches of its changes.
+#include <algorithm>
 #include <utility>
 
 #include "platform/base/log.h"
@@ -66,14 +67,25 @@ Task<void> DelegatingMetaClient::send_changes() {
   }
 }
 
-// Others must not see a length before the bytes.
-Task<Result<void>> DelegatingMetaClient::store_bytes(const Delegations::Batch& batch) {
+// Others must not see a length before the bytes. Without room for them, the report says nothing,
+// and the session stays.
+Task<Result<void>> DelegatingMetaClient::store_bytes(Delegations::Batch& batch) {
   std::vector<meta::InodeId> inodes;
   for (const auto& operation : batch.request.operations()) {
     if (operation.has_wrote()) inodes.push_back(operation.wrote().inode());
   }
   if (!store_ || inodes.empty()) co_return Result<void>();
-  co_return co_await store_(std::move(inodes));
+  FF_CO_TRY(const auto full, co_await store_(std::move(inodes)));
+  for (auto& operation : *batch.request.mutable_operations()) {
+    const bool kept = operation.has_wrote() && operation.wrote().end() > 0 &&
+                      std::ranges::find(full, operation.wrote().inode()) != full.end();
+    if (!kept) continue;
+    auto& wrote = *operation.mutable_wrote();
+    wrote.set_end(0);
+    wrote.set_mtime_ns(0);
+    wrote.set_closed(false);
+  }
+  co_return Result<void>();
 }
 
 Task<void> DelegatingMetaClient::send_batch() {

@@ -122,6 +122,14 @@ meta::UncommittedChanges::Action action_of(const Operation& operation) {
   }
 }
 
+// Whether the batch creates the file whose length this operation reports.
+bool makes_its_file(const meta::wire::BatchRequest& batch, const Operation& operation) {
+  if (!operation.has_wrote()) return false;
+  return std::ranges::any_of(batch.operations(), [&](const Operation& one) {
+    return one.has_make() && one.make().inode() == operation.wrote().inode();
+  });
+}
+
 bool is_change(const Operation& operation) { return operation.what_case() != Operation::kGiveBack; }
 
 Delegations::Change change_of(const ChangeJournal::Change& logged) {
@@ -367,7 +375,7 @@ uint64_t Delegations::restore(std::optional<uint64_t> batch) {
     for (const meta::InodeId inode : change.inodes) touched_[inode] = last_;
     log_.push_back(std::move(change));
   }
-  recorded_ = last_;
+  recorded_ = restored_ = last_;
   if (batch && *batch > applied_) batch_end_ = batch;
   lease_ = left.lease;
   renewed_ns_ = INT64_MIN / 2;
@@ -392,6 +400,8 @@ Delegations::Batch Delegations::take_batch(size_t most) {
   const uint64_t end = batch_end_.value_or(UINT64_MAX);
   while (!log_.empty() && static_cast<size_t>(batch.request.operations_size()) < most) {
     ChangeJournal::Change& logged = log_.front();
+    const bool restores = !batch_end_ && logged.number <= restored_;
+    if (restores && makes_its_file(batch.request, logged.operation)) break;
     if (logged.number > end || !budget.add(logged.operation)) break;
     if (is_change(logged.operation)) batch.changes.push_back(change_of(logged));
     for (const meta::InodeId inode : logged.inodes) batch.inodes.push_back(inode);

@@ -141,7 +141,9 @@ class Delegations {
   uint64_t last_change(const std::vector<meta::InodeId>& inodes) const;
   // Whether the log is worth sending at once.
   bool batch_is_full() const { return log_.size() >= kBatchFull; }
-  // Removes as many changes as one transaction can apply; `most` at most.
+  // Removes as many changes as one transaction can apply; `most` at most. While it continues the
+  // changes of a predecessor, a file and its length are in different batches: its bytes can be
+  // stored when servers know the file.
   Batch take_batch(size_t most);
   // The changes up to this number were applied or refused.
   void applied(const Batch& batch);

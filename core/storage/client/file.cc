@@ -636,6 +636,7 @@ Task<Result<void>> File::close() {
     CancelScope scope(of_.loop(), co_await current_cancellation(),
                       of_.loop().now_ns() + meta::MetaClient::kTimeoutNs, "storing a file");
     (void)co_await of_.deferred_.store(std::move(inode)).with_cancellation(scope.cancellation());
+    if (of_.deferred_.waits(view_.inode.id)) co_return writeback_error(error_cursor_);
   }
   Result<void> first = co_await behind_.flush(WriteBehind::Retry::if_due);
   if (first) first = writeback_error(error_cursor_);
