@@ -348,7 +348,8 @@ std::string Mounted::status() {
                {"restarts", keeper_ != nullptr ? keeper_->restarts() : 0}};
   json["delegations"] = {{"enabled", options_.delegations},
                          {"directories", files_->delegations()},
-                         {"pending_changes", files_->pending_changes()}};
+                         {"pending_changes", files_->pending_changes()},
+                         {"files_without_room", files_->waiting_files()}};
   json["memory"] = {{"limit", options_.memory},
                     {"requests", kernel_ ? kernel_->slot_bytes() : 0},
                     {"reads", shares_.reads.size() - memory_->free_bytes()},
@@ -370,6 +371,9 @@ Task<void> Mounted::update_gauges(std::function<void()> on_tick) {
       client_.metrics.gauge("ff_mount_delegations", "Directories that are delegated to this mount");
   Gauge& pending = client_.metrics.gauge(
       "ff_mount_pending_changes", "Answered changes that no metadata server has applied yet");
+  Gauge& waiting = client_.metrics.gauge(
+      "ff_mount_files_without_room",
+      "Closed files whose bytes this mount keeps until storage has room for them");
   limit.set(static_cast<int64_t>(options_.memory));
   for (;;) {
     requests.set(static_cast<int64_t>(kernel_->slot_bytes()));
@@ -378,6 +382,7 @@ Task<void> Mounted::update_gauges(std::function<void()> on_tick) {
     open.set(static_cast<int64_t>(operations_->open_files()));
     delegations.set(static_cast<int64_t>(files_->delegations()));
     pending.set(static_cast<int64_t>(files_->pending_changes()));
+    waiting.set(static_cast<int64_t>(files_->waiting_files()));
     if (on_tick) on_tick();
     const auto waited = co_await sleep_for(loop(), kUpdateNs);
     if (!waited) co_return;

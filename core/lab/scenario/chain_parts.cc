@@ -95,6 +95,7 @@ void StorageProcess::device_loss() {
   crash_disks();
   stop();
   disk_.power_loss();
+  disk_losses_++;
   memory_.kill();
 }
 
@@ -104,6 +105,7 @@ void StorageProcess::power_loss() {
   crash_disks();
   stop();
   disk_.power_loss();
+  disk_losses_++;
   memory_.power_loss();
   boot_ += "+";
 }

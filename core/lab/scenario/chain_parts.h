@@ -40,6 +40,8 @@ class StorageProcess {
   void power_loss();
   // The process dies, and its disk loses what is not flushed; the machine goes on.
   void device_loss();
+  // How often its disk has lost what was not flushed.
+  uint64_t disk_losses() const { return disk_losses_; }
   void pause(bool paused);
   bool paused() const { return paused_; }
   sim::SimDisk& disk() { return disk_; }
@@ -72,6 +74,7 @@ class StorageProcess {
   std::string boot_ = "boot";
   bool machine_off_ = false;
   bool paused_ = false;
+  uint64_t disk_losses_ = 0;
   uint64_t routing_version_ = 0;  // newest version that a process of this node knew
   std::optional<uint64_t> scrubbed_;
   std::unique_ptr<Live> live_;

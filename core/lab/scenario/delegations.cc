@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -31,10 +32,29 @@ constexpr int kSharedDirs = 2;
 constexpr int64_t kKillNs = 10 * kSecond;
 constexpr int64_t kKilledLaterNs = 2 * client::DelegatingMetaClient::kSendNs;
 constexpr int64_t kCutOffNs = 2 * meta::kDelegationLeaseNs;
+// How long a program has no storage: mostly longer than a lease that is not renewed.
+constexpr int64_t kNoStorageNs = 3 * meta::kDelegationLeaseNs;
+constexpr uint64_t kDelegatedChunk = 64 * kKiB;
+constexpr int64_t kFullNs = 20 * kSecond;
 constexpr int64_t kDelegationFaultsNs = 60 * kSecond;
 constexpr int64_t kDelegationsHealNs = 240 * kSecond;
 
 using HolderProgram = LoadProgram<DelegationsLoad>;
+
+Task<Result<bool>> started(client::FileSystem& files) {
+  FF_CO_TRY(co_await files.start(INT64_MAX));
+  co_return true;
+}
+
+Task<Result<std::string>> read_all(client::FileSystem& files, meta::InodeId inode, uint64_t size) {
+  auto opening = files.open({}, {.id = inode}, meta::kMayRead);
+  FF_CO_TRY(const auto file, co_await std::move(opening));
+  std::string bytes(size + 1, '?');
+  auto reading = file->read(0, {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()});
+  FF_CO_TRY(const uint64_t got, co_await std::move(reading));
+  bytes.resize(got);
+  co_return bytes;
+}
 
 class DelegationsScenario {
  public:
@@ -51,10 +71,16 @@ class DelegationsScenario {
   template <class T>
   std::optional<T> wait_for(Task<Result<T>> task, const char* what);
   void prepare();
+  void inject_fault();
   void inject_faults();
   void kill(bool keeper);
   void cut_off();
+  void cut_power_after_sync();
+  void fill_disks();
+  void empty_disks();
+  void note_disk_losses();
   void check();
+  void check_file(meta::InodeId inode);
 
   StorageCluster cluster_;
   ClusterSimulation& simulation_ = cluster_.simulation();
@@ -69,7 +95,10 @@ class DelegationsScenario {
   rpc::ClientContext context_{
       simulation_.world.loop(), *transport_,     grants_,
       simulation_.metrics,      simulation_.rng, simulation_.identity("examiner")};
-  meta::MetaClient examiner_{context_, cluster_parts::manager_addresses()};
+  client::FileSystem files_{context_, cluster_parts::manager_addresses(), {.arena = {}}};
+  meta::MetaClient& examiner_ = files_.metadata();
+  uint64_t disk_losses_ = 0;
+  const bool fills_disks_ = simulation_.rng.below(4) == 0;
   Gate gate_{simulation_.world.loop()};
 };
 
@@ -88,6 +117,11 @@ std::optional<T> DelegationsScenario::wait_for(Task<Result<T>> task, const char*
 void DelegationsScenario::prepare() {
   cluster_.set_on_tick([this] { fault_injector_.end_expired(); });
   cluster_.form();
+  if (!simulation_.violation) {
+    (void)wait_for(started(files_), "the examiner does not start");
+    const meta::Layout layout{.table = 1, .chunk_size = kDelegatedChunk, .stripe = 1};
+    (void)wait_for(examiner_.set_layout({}, meta::root(), layout), "no layout can be set");
+  }
   for (int i = 0; i < kSharedDirs && !simulation_.violation; i++) {
     auto made = wait_for(examiner_.create({}, meta::root(), fmt::format("dir{}", i),
                                           {.kind = meta::InodeType::directory, .mode = 0755}),
@@ -129,30 +163,90 @@ void DelegationsScenario::cut_off() {
   }
 }
 
+// The disks of all nodes, right after a program has synced a file.
+void DelegationsScenario::cut_power_after_sync() {
+  simulation_.faults++;
+  const DelegationsLoad& load = holders_[simulation_.rng.below(holders_.size())]->load();
+  const uint64_t syncs = load.syncs();
+  const int64_t until_ns = simulation_.world.now_ns() + kKillNs;
+  while (load.syncs() == syncs && simulation_.world.now_ns() < until_ns) {
+    simulation_.world.run_for(kMillisecond);
+  }
+  for (const auto& node : cluster_.nodes()) {
+    if (node->running()) node->power_loss();
+    if (!node->running()) node->start();
+  }
+}
+
+// Programs go on meanwhile.
+void DelegationsScenario::fill_disks() {
+  simulation_.faults++;
+  oracle_.files.count(false);
+  for (const auto& node : cluster_.nodes()) node->disk().set_fault(sim::SimOp::write, 1, ENOSPC);
+  cluster_.run_for(simulation_.some_ns(kFullNs));
+  empty_disks();
+}
+
+void DelegationsScenario::empty_disks() {
+  for (const auto& node : cluster_.nodes()) node->disk().set_fault(sim::SimOp::write, 0, 0);
+}
+
+void DelegationsScenario::note_disk_losses() {
+  uint64_t losses = 0;
+  for (const auto& node : cluster_.nodes()) losses += node->disk_losses();
+  if (losses == std::exchange(disk_losses_, losses)) return;
+  oracle_.files.lose_all(simulation_.world.now_ns());
+}
+
+void DelegationsScenario::inject_fault() {
+  switch (simulation_.rng.below(12)) {
+    case 0: return kill(false);
+    case 1:
+    case 2: return kill(true);
+    case 3:
+    case 4: return cut_off();
+    case 5:
+    case 6: {
+      Program& program = *programs_[simulation_.rng.below(programs_.size())];
+      return fault_injector_.isolate(program, simulation_.some_ns(kNoStorageNs));
+    }
+    case 7: return cut_power_after_sync();
+    case 8:
+      if (fills_disks_) return fill_disks();
+      [[fallthrough]];
+    default: fault_injector_.inject();
+  }
+}
+
 void DelegationsScenario::inject_faults() {
   const int64_t end_ns = simulation_.world.now_ns() + kDelegationFaultsNs;
   while (simulation_.world.now_ns() < end_ns && !simulation_.violation) {
     cluster_.run_for(simulation_.some_ns(8 * kSecond));
-    switch (simulation_.rng.below(8)) {
-      case 0: kill(false); break;
-      case 1:
-      case 2: kill(true); break;
-      case 3:
-      case 4: cut_off(); break;
-      default: fault_injector_.inject();
-    }
+    inject_fault();
+    note_disk_losses();
   }
   fault_injector_.heal();
   for (const auto& holder : holders_) holder->load().stop();
   const auto ended = [&] {
-    return std::ranges::all_of(holders_, [](const auto& it) { return it->load().ended(); });
+    return std::ranges::all_of(holders_, [](const auto& it) {
+      return it->load().ended() && it->load().waiting_files() == 0;
+    });
   };
   cluster_.run_until(ended, kDelegationsHealNs,
                      "all faults are healed, but a program's sync does not end");
 }
 
-// Reads all names as a client without delegations does, and checks the histories.
+void DelegationsScenario::check_file(meta::InodeId inode) {
+  const int64_t now_ns = simulation_.world.now_ns();
+  const auto size = oracle_.files.expected_size(inode, now_ns);
+  if (!size) return;
+  const auto bytes = wait_for(read_all(files_, inode, *size), "a file cannot be read at the end");
+  if (bytes) oracle_.files.on_read(inode, *bytes, "a client without delegations", now_ns);
+}
+
+// Reads all names and files as a client without delegations does, and checks the histories.
 void DelegationsScenario::check() {
+  oracle_.files.count(true);
   for (auto& [name, history] : oracle_.names) {
     const int64_t begin_ns = simulation_.world.now_ns();
     std::optional<Result<meta::InodeView>> found;
@@ -168,14 +262,19 @@ void DelegationsScenario::check() {
                            .end_ns = simulation_.world.now_ns(),
                            .before = *found ? (*found)->inode.id : NameHistory::kAbsent,
                            .what = "last lookup"});
+    if (*found) check_file((*found)->inode.id);
     const auto contradiction = history.contradiction();
     if (!contradiction) continue;
     simulation_.report_violation(fmt::format("the answers about {}/{} contradict each other:{}",
                                              name.first, name.second, *contradiction));
     return;
   }
+  const std::string wrong = oracle_.files.contradiction();
+  if (!wrong.empty()) return simulation_.report_violation(wrong);
   const auto report = wait_for(examiner_.fsck(false, INT64_MAX / 2), "fsck fails");
   for (int i = 0; report && i < report->told_size(); i++) {
+    // Storage may have bytes of a file whose creation was lost.
+    if (report->told(i).kind() == "orphan-chunks") continue;
     simulation_.report_violation("fsck: " + report->told(i).text());
   }
 }
@@ -185,7 +284,7 @@ Result<ScenarioResult> DelegationsScenario::run() {
   if (!simulation_.violation) inject_faults();
   if (!simulation_.violation) check();
   if (simulation_.violation) return *simulation_.violation;
-  const uint64_t steps = oracle_.calls;
+  const uint64_t steps = oracle_.calls + oracle_.files.reads();
   const uint64_t trace =
       simulation_.net.trace() ^ (steps + oracle_.losses + oracle_.held) * 0x9e3779b97f4a7c15;
   return ScenarioResult{trace, simulation_.world.now_ns(), steps, simulation_.faults,

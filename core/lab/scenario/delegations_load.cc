@@ -17,10 +17,18 @@ namespace {
 constexpr int64_t kLongPauseNs = 300 * kMillisecond;
 // How long a call without an answer may still have an effect.
 constexpr int64_t kUnansweredNs = 90 * kSecond;
-// Room for so few records that the table is full when servers are out of reach.
+// Room for so few records that the table is full when servers are out of reach, and for so few
+// bytes that some are stored at once because no successor would find them.
 constexpr size_t kTableBytes = 96 * kKiB;
+constexpr size_t kDataBytes = 2 * kMiB;
 constexpr uint64_t kTravelNs = 8 * kMillisecond;
 constexpr const char* kContestedNames[] = {"a", "b", "c", "d"};
+constexpr uint64_t kWrittenMax = client::DeferredCloses::kFileMax + kKiB;
+// A server ends a lease that was not renewed for kDelegationLeaseNs, a holder answers for
+// kDelegationHolderNs; each by its own clock, and clocks drift.
+constexpr int64_t kBeforeLossNs = (meta::kDelegationLeaseNs - meta::kDelegationHolderNs) * 4 / 10;
+// So long must a recall last before the server refuses renewals.
+constexpr int64_t kOverdueNs = 25 * kSecond;
 
 using meta::InodeType;
 using meta::Namespace;
@@ -28,22 +36,35 @@ using History = NameHistory;
 
 }  // namespace
 
+std::unique_ptr<DelegationsLoad::Memory> DelegationsLoad::Memory::make() {
+  auto made = std::make_unique<Memory>(
+      Memory{chunk::AlignedBuffer(kTableBytes), chunk::AlignedBuffer(kDataBytes)});
+  std::ranges::fill(made->records.span(), std::byte{0});
+  return made;
+}
+
 DelegationsLoad::DelegationsLoad(rpc::ClientContext& context,
                                  const std::vector<net::Address>& servers, size_t program,
                                  DelegationsOracle& oracle)
     : context_(context), servers_(servers), rng_(context.rng), program_(program), oracle_(oracle) {
-  memory_ = std::make_unique<chunk::AlignedBuffer>(kTableBytes);
-  std::ranges::fill(memory_->span(), std::byte{0});
+  memory_ = Memory::make();
+  idle_ns_ = now_ns();
   start();
 }
 
 void DelegationsLoad::start() {
-  auto table = client::RecoveryTable::open(memory_->span());
+  auto table = client::RecoveryTable::open(memory_->records.span());
   if (!table) return oracle_.report_violation(table.error().message);
   table_ = std::move(*table);
-  names_ = std::make_unique<client::DelegatingMetaClient>(
-      context_, servers_, [this](meta::InodeId, const Error& error) { on_lost(error); },
-      table_.get(), true);
+  const ByteSpan data = memory_->data.span();
+  files_ = std::make_unique<client::FileSystem>(
+      context_, servers_,
+      client::FileSystem::Options{
+          .arena = data,
+          .delegations = true,
+          .recovery = table_.get(),
+          .data = data,
+          .on_lost = [this](meta::InodeId inode, const Error& error) { on_lost(inode, error); }});
   gate_ = std::make_unique<Gate>(context_.loop);
   gate_->spawn(work());
 }
@@ -51,11 +72,14 @@ void DelegationsLoad::start() {
 void DelegationsLoad::kill(bool keeper) {
   if (ended_) return;
   // What the process does from here on, its successor does not see.
-  auto left = std::make_unique<chunk::AlignedBuffer>(kTableBytes);
-  std::ranges::fill(left->span(), std::byte{0});
-  if (keeper) std::memcpy(left->span().data(), memory_->span().data(), kTableBytes);
+  auto left = Memory::make();
+  if (keeper) {
+    std::memcpy(left->records.span().data(), memory_->records.span().data(), kTableBytes);
+    std::memcpy(left->data.span().data(), memory_->data.span().data(), kDataBytes);
+  }
   gate_.reset();
-  names_.reset();
+  file_.reset();
+  files_.reset();
   table_.reset();
   memory_ = std::move(left);
   if (!keeper) {
@@ -65,6 +89,7 @@ void DelegationsLoad::kill(bool keeper) {
     under_way_.clear();
     request_.reset();
     lose_unsynced();
+    idle_ns_ = now_ns();
     kinds_.clear();
   }
   start();
@@ -76,23 +101,50 @@ meta::Caller DelegationsLoad::caller() const {
   return caller;
 }
 
-// Continues what the predecessor has left, and repeats the request that it has not answered.
+// Continues what the predecessor left, and repeats the request that it has not answered.
 Task<bool> DelegationsLoad::restore() {
-  const auto restored = co_await names_->restore();
+  auto restored = co_await files_->restore();
   if (!restored) co_return false;
-  co_await names_->end_lease();
+  const bool writes = request_ && request_->kind == Kind::write && request_->step != Step::create;
+  for (const auto& writer : restored->writers) {
+    if (writes && writer->inode().id == request_->inode && file_ == nullptr) {
+      file_ = writer;
+      cursor_ = file_->cursor();
+    } else if (writer->session() && names().awaits(*writer->session())) {
+      writer->abandon();  // a repeated creation continues its session
+    } else {
+      (void)co_await writer->close();
+    }
+  }
+  table_->drop_untaken();
+  if (writes && file_ == nullptr) request_.reset();  // another program has removed it
   if (request_) co_await call(*request_);
-  names_->end_restored_origins();
+  names().end_restored_origins();
   co_return true;
 }
 
-// Only a lease that has ended may cost what was answered.
-void DelegationsLoad::on_lost(const Error& error) {
+// Only a lease that has ended, or a disk that has lost its power, may cost what was answered.
+void DelegationsLoad::on_lost(meta::InodeId inode, const Error& error) {
   oracle_.losses++;
-  lose_unsynced();
-  if (error.message.find("lease") != std::string::npos) return;
+  if (error.message.find("lease") != std::string::npos) {
+    check_lost_lease();
+    return lose_unsynced();
+  }
+  const bool power_loss = error.message.find("lost power") != std::string::npos;
+  const bool removed = error.code == Errc::stale || error.sys == ENOENT;
+  if (power_loss || removed || meta::is_retryable(error)) return oracle_.files.lose_file(inode);
   oracle_.report_violation(fmt::format(
       "program {}: a server refused what a holder had answered: {}", program_, error.message));
+}
+
+// A lease must not end while its holder may answer, unless the holder does not give back what is
+// recalled. Then it has changes that no server has applied all the time.
+void DelegationsLoad::check_lost_lease() {
+  const bool overdue = now_ns() - idle_ns_ >= kOverdueNs;
+  if (overdue || now_ns() - answered_ns_ >= kBeforeLossNs) return;
+  oracle_.report_violation(fmt::format(
+      "program {}: its lease has ended, but it has answered a call under it {:.3f} s before",
+      program_, static_cast<double>(now_ns() - answered_ns_) / kSecond));
 }
 
 void DelegationsLoad::lose_unsynced() {
@@ -101,6 +153,7 @@ void DelegationsLoad::lose_unsynced() {
     oracle_.names[name].add_uncertainty(since_ns, now_ns() + kUnansweredNs);
   }
   unsynced_.clear();
+  oracle_.files.lose(program_, now_ns());
 }
 
 DelegationsLoad::Name DelegationsLoad::some_name() {
@@ -116,6 +169,7 @@ void DelegationsLoad::begin(Name name) {
 void DelegationsLoad::end(const Name& name, NameHistory::Call call) {
   call.begin_ns = begin_ns_;
   call.end_ns = now_ns();
+  if (call.end_ns == call.begin_ns) answered_ns_ = call.end_ns;
   oracle_.names[name].add(program_, call);
   if (call.after != History::kSame) note_change(name);
 }
@@ -134,10 +188,10 @@ void DelegationsLoad::end_failed(const std::vector<Name>& names, const Error& er
   }
 }
 
-Task<void> DelegationsLoad::create(Name name, bool dir) {
+Task<void> DelegationsLoad::create_dir(Name name) {
   begin(name);
-  Namespace::CreateOptions make{.kind = dir ? InodeType::directory : InodeType::file, .mode = 0755};
-  auto making = names_->create(caller(), {.id = name.first}, name.second, std::move(make));
+  Namespace::CreateOptions make{.kind = InodeType::directory, .mode = 0755};
+  auto making = names().create(caller(), {.id = name.first}, name.second, std::move(make));
   const Answer made = co_await std::move(making);
   co_await travel();
   if (!made) co_return end_failed({name}, made.error(), {.what = "create"});
@@ -145,17 +199,115 @@ Task<void> DelegationsLoad::create(Name name, bool dir) {
   end(name, {.before = History::kAbsent, .after = made->inode.id, .what = "create"});
 }
 
+// A file that stays empty: mknod(2).
+Task<void> DelegationsLoad::create(Name name) {
+  begin(name);
+  Namespace::CreateOptions make{.kind = InodeType::file, .mode = 0755};
+  auto making = names().create(caller(), {.id = name.first}, name.second, std::move(make));
+  const Answer made = co_await std::move(making);
+  co_await travel();
+  if (!made) co_return end_failed({name}, made.error(), {.what = "create"});
+  kinds_[name] = made->inode.kind;
+  end(name, {.before = History::kAbsent, .after = made->inode.id, .what = "create"});
+}
+
+// False: not possible.
+Task<bool> DelegationsLoad::create_file(Request& request) {
+  const Name& name = request.name;
+  begin(name);
+  request.created_ns = begin_ns_;
+  Namespace::CreateOptions make{.kind = InodeType::file, .mode = 0755};
+  auto making = files_->create(caller(), {.id = name.first}, name.second, std::move(make));
+  auto made = co_await std::move(making);
+  co_await travel();
+  if (!made) {
+    end_failed({name}, made.error(), {.what = "create"});
+    co_return false;
+  }
+  file_ = std::move(*made);
+  cursor_ = file_->cursor();
+  request.inode = file_->inode().id;
+  kinds_[name] = InodeType::file;
+  end(name, {.before = History::kAbsent, .after = request.inode, .what = "create"});
+  request.step = Step::write;
+  next_origin();
+  co_return true;
+}
+
+// open(2) with O_CREAT and O_EXCL, write(2), close(2).
+Task<void> DelegationsLoad::write_file() {
+  Request& request = *request_;
+  if (request.step == Step::create) {
+    const bool created = co_await create_file(request);
+    if (!created) co_return;
+  }
+  if (request.step == Step::write) {
+    const std::string bytes = SmallFiles::content(request.inode, request.size);
+    const auto written = co_await file_->write_behind(0, as_bytes(bytes));
+    co_await travel();
+    request.step = written ? Step::close : Step::release;
+  }
+  if (request.step == Step::close) {
+    const auto closed = co_await file_->flush_on_close(cursor_);
+    co_await travel();
+    request.step = Step::release;
+    if (closed) {
+      written_ = request.name;
+      oracle_.files.on_close(request.inode, program_, request.size, request.created_ns, now_ns());
+    }
+  }
+  const auto file = std::exchange(file_, nullptr);
+  if (file == nullptr) co_return;
+  const auto deferred = co_await file->defer_close();
+  if (!deferred || !*deferred) (void)co_await file->close();
+}
+
+// What a reader finds that opens the file now.
+Task<void> DelegationsLoad::read(meta::InodeId inode, int64_t began_ns) {
+  const auto size = oracle_.files.expected_size(inode, began_ns);
+  if (!size) co_return;
+  auto opening = files_->open({}, {.id = inode}, meta::kMayRead);
+  const auto file = co_await std::move(opening);
+  if (!file) co_return;  // it was removed, or servers are out of reach
+  std::string bytes(*size + 1, '?');
+  auto reading = (*file)->read(0, {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()});
+  const auto got = co_await std::move(reading);
+  (void)co_await (*file)->close();
+  if (!got) co_return;
+  bytes.resize(*got);
+  oracle_.files.on_read(inode, bytes, fmt::format("program{}", program_), now_ns());
+}
+
+// fsync(2) of a file that was closed before.
+Task<void> DelegationsLoad::sync_file(Name name) {
+  const auto inode = co_await lookup(name);
+  if (!inode || !oracle_.files.expected_size(inode->id, begin_ns_)) co_return;
+  auto opening = files_->open(caller(), {.id = inode->id}, meta::kMayRead | meta::kMayWrite);
+  const auto file = co_await std::move(opening);
+  if (!file) co_return;
+  const auto before = unsynced_;
+  const uint64_t losses = oracle_.losses;
+  const auto synced = co_await (*file)->sync();
+  if (synced) {
+    oracle_.files.on_sync(inode->id, program_);
+    end_sync(before, losses);
+    syncs_++;
+  }
+  (void)co_await (*file)->close();
+}
+
 Task<void> DelegationsLoad::remove(Name name) {
   begin(name);
   const bool dir = kinds_[name] == InodeType::directory;
-  auto removing = dir ? names_->rmdir(caller(), {.id = name.first}, name.second)
-                      : names_->unlink(caller(), {.id = name.first}, name.second, std::nullopt);
+  auto removing = dir ? names().rmdir(caller(), {.id = name.first}, name.second)
+                      : names().unlink(caller(), {.id = name.first}, name.second, std::nullopt);
   const Answer removed = co_await std::move(removing);
   co_await travel();
   if (!removed && (removed.error().sys == EISDIR || removed.error().sys == ENOTDIR)) {
     kinds_[name] = dir ? InodeType::file : InodeType::directory;
   }
   if (!removed) co_return end_failed({name}, removed.error(), {.what = "remove"});
+  if (removed->inode.links == 0) files_->drop_unstored(removed->inode.id);
   end(name, {.before = removed->inode.id, .after = History::kAbsent, .what = "remove"});
 }
 
@@ -167,7 +319,7 @@ Task<void> DelegationsLoad::rename(Name from, Name to) {
                                .from = from.second,
                                .to_dir = {.id = to.first},
                                .to = to.second};
-  const Answer moved = co_await names_->rename(caller(), std::move(how));
+  const Answer moved = co_await names().rename(caller(), std::move(how));
   co_await travel();
   if (!moved && (moved.error().sys == EISDIR || moved.error().sys == ENOTDIR)) co_return;
   if (!moved) co_return end_failed({from, to}, moved.error(), {.what = "rename from"});
@@ -176,25 +328,30 @@ Task<void> DelegationsLoad::rename(Name from, Name to) {
   end(to, {.after = moved->inode.id, .what = "rename to"});
 }
 
-Task<void> DelegationsLoad::lookup(Name name) {
+Task<std::optional<meta::Inode>> DelegationsLoad::lookup(Name name) {
   begin(name);
-  auto looking = names_->lookup(caller(), {.id = name.first}, name.second);
+  auto looking = names().lookup(caller(), {.id = name.first}, name.second);
   const Answer found = co_await std::move(looking);
-  if (!found && found.error().sys != ENOENT) co_return;
+  if (!found && found.error().sys != ENOENT) co_return std::nullopt;
   if (found) kinds_[name] = found->inode.kind;
   end(name, {.before = found ? found->inode.id : History::kAbsent, .what = "lookup"});
+  if (!found) co_return std::nullopt;
+  co_return found->inode;
 }
 
 // What was answered before it began is kept, unless a loss is reported until it ends.
 Task<bool> DelegationsLoad::sync() {
   const auto before = unsynced_;
   const uint64_t losses = oracle_.losses;
-  const auto synced = co_await names_->sync();
+  const auto synced = co_await names().sync();
   if (!synced) co_return false;
-  if (losses == oracle_.losses) {
-    for (const auto& [name, since_ns] : before) unsynced_.erase(name);
-  }
+  end_sync(before, losses);
   co_return true;
+}
+
+void DelegationsLoad::end_sync(const std::map<Name, int64_t>& before, uint64_t losses) {
+  if (losses != oracle_.losses) return;
+  for (const auto& [name, since_ns] : before) unsynced_.erase(name);
 }
 
 // The answer is on the way to the program; the process may be killed meanwhile.
@@ -205,31 +362,51 @@ Task<void> DelegationsLoad::travel() {
 }
 
 DelegationsLoad::Request DelegationsLoad::some_request() {
-  constexpr Kind kKinds[] = {Kind::create, Kind::create,     Kind::create, Kind::create,
+  constexpr Kind kKinds[] = {Kind::write,  Kind::write,      Kind::create, Kind::create,
                              Kind::remove, Kind::create_dir, Kind::remove, Kind::rename,
                              Kind::rename, Kind::lookup,     Kind::lookup, Kind::lookup};
   Request request{.kind = kKinds[rng_.below(std::size(kKinds))]};
+  if (rng_.below(64) == 0) request.kind = Kind::sync;
   request.name = some_name();
+  // Often the file that was just closed, whose bytes may not be stored yet.
+  if (written_ && rng_.below(6) == 0) request = {.kind = Kind::sync, .name = *written_};
+  written_.reset();
   if (request.kind == Kind::rename) request.to = some_name();
+  const uint64_t most = rng_.below(16) == 0 ? kWrittenMax : 4 * kKiB;
+  if (request.kind == Kind::write) request.size = 1 + rng_.below(most);
   return request;
+}
+
+// The kernel's next request has a number of its own; the last one was answered.
+void DelegationsLoad::next_origin() {
+  under_way_.clear();
+  names().end_origin(origin_);
+  origin_++;
 }
 
 Task<void> DelegationsLoad::call(Request request) {
   oracle_.calls++;
-  if (names_->delegations() > 0) oracle_.held++;
+  if (files_->delegations() > 0) oracle_.held++;
+  if (files_->pending_changes() == 0) idle_ns_ = now_ns();
   switch (request.kind) {
-    case Kind::create: co_await create(request.name, false); break;
-    case Kind::create_dir: co_await create(request.name, true); break;
+    case Kind::create: co_await create(request.name); break;
+    case Kind::write: co_await write_file(); break;
+    case Kind::create_dir: co_await create_dir(request.name); break;
     case Kind::remove: co_await remove(request.name); break;
     case Kind::rename: co_await rename(request.name, request.to); break;
-    case Kind::lookup: co_await lookup(request.name);
+    case Kind::sync: co_await sync_file(request.name); break;
+    case Kind::lookup: {
+      const auto found = co_await lookup(request.name);
+      if (found) co_await read(found->id, begin_ns_);
+    }
   }
   request_.reset();
-  under_way_.clear();
-  names_->end_origin(origin_);
+  next_origin();
 }
 
 Task<void> DelegationsLoad::work() {
+  const auto started = co_await files_->start(INT64_MAX);
+  if (!started) co_return;
   if (table_->continues()) {
     const bool restored = co_await restore();
     if (!restored) co_return;
@@ -239,7 +416,6 @@ Task<void> DelegationsLoad::work() {
       const bool synced = co_await sync();
       ended_ = !working_ && synced;
     } else {
-      origin_++;
       request_ = some_request();
       co_await call(*request_);
     }

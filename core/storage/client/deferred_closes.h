@@ -6,8 +6,13 @@
 // answers. The bytes of a file that is removed before that are dropped.
 //
 // The bytes lie in write-behind, with records for a successor of this process. What may fail is
-// decided before the answer: a file is not deferred when space or memory is short, when earlier
-// bytes of it could not be written, or without a recovery table.
+// decided before the answer: a file is not deferred when space or memory is short, when a disk of
+// its chains is nearly full, when earlier bytes of it could not be written, or without a recovery
+// table.
+//
+// If a disk has no room nevertheless, the bytes are kept and stored when there is room, and the
+// changes of the client do not wait for that: others see the file without its bytes, as that of a
+// writer that has not closed it. Until then this client cannot open the file (ENOSPC).
 //
 // Owned by one loop.
 #pragma once
@@ -15,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -38,13 +44,17 @@ class DeferredCloses {
   // False: its bytes must be stored before close(2) returns.
   bool add(std::shared_ptr<File> file);
   // Returns when the bytes of these files are stored, or storage has refused them for good, which
-  // fsync(2) reports. Errc::interrupted: not all are.
-  Task<Result<void>> store(std::vector<meta::InodeId> inodes);
+  // fsync(2) reports; or has no room for them: then it returns these files, whose lengths must not
+  // be sent. Errc::interrupted: not all are stored.
+  Task<Result<std::vector<meta::InodeId>>> store(std::vector<meta::InodeId> inodes);
+  // Whether the bytes of the file wait for room.
+  bool waits(meta::InodeId inode) const { return waiting_.contains(inode); }
+  size_t waiting() const { return waiting_.size(); }
   // The file is removed and nobody has it open.
   void drop(meta::InodeId inode);
   // The lease has ended, so the length reports of the files are lost: stores the bytes and reports
   // the lengths of the files that have reached the servers.
-  Task<void> rescue();
+  void rescue();
   // Drops what could not be stored.
   Task<void> close();
   bool empty() const { return files_.empty(); }
@@ -52,10 +62,16 @@ class DeferredCloses {
   bool used() { return std::exchange(used_, false); }
 
  private:
-  Task<Result<void>> store_file(std::shared_ptr<File> file);
+  Task<Result<void>> store_file(std::shared_ptr<File> file, int64_t room_until_ns);
+  Task<void> retry(std::shared_ptr<File> file);
+  Task<void> report(std::shared_ptr<File> file);
+  void wait_for_room(std::shared_ptr<File> file);
+  void forget(const File& file);
 
   FileSystem& of_;
   std::unordered_map<meta::InodeId, std::shared_ptr<File>> files_;
+  std::set<meta::InodeId> waiting_;  // of files_: for room
+  std::set<meta::InodeId> retried_;  // in the background
   bool used_ = false;
 };
 

@@ -45,8 +45,9 @@ class DelegatingMetaClient final : public meta::MetaClient {
   size_t pending_changes() const { return delegations_.last_change() - delegations_.applied(); }
   // Whether it would answer a length report of this file by itself: no other client can see it.
   bool owns(meta::InodeId inode) const { return delegations_.owns(inode); }
-  // `store` stores the bytes of the files whose lengths are about to be sent.
-  using Store = std::function<Task<Result<void>>(std::vector<meta::InodeId>)>;
+  // `store` stores the bytes of the files whose lengths are about to be sent. It returns those for
+  // which storage has no room: their lengths are not sent.
+  using Store = std::function<Task<Result<std::vector<meta::InodeId>>>(std::vector<meta::InodeId>)>;
   // `lost` is called when the lease has ended.
   void on_bytes(Store store, std::function<void()> lost) {
     store_ = std::move(store);
@@ -133,7 +134,7 @@ class DelegatingMetaClient final : public meta::MetaClient {
   void wake_sender();
   Task<void> send_changes();
   Task<void> send_batch();
-  Task<Result<void>> store_bytes(const Delegations::Batch& batch);
+  Task<Result<void>> store_bytes(Delegations::Batch& batch);
   Task<Result<void>> send(Delegations::Batch& batch);
   Task<void> send_singly(Delegations::Batch batch);
   void lose();

@@ -1,4 +1,5 @@
 // delegation_sender.cc: the lease of a client, recalls, and the batches of its changes.
+#include <algorithm>
 #include <utility>
 
 #include "platform/base/log.h"
@@ -66,14 +67,25 @@ Task<void> DelegatingMetaClient::send_changes() {
   }
 }
 
-// Others must not see a length before the bytes.
-Task<Result<void>> DelegatingMetaClient::store_bytes(const Delegations::Batch& batch) {
+// Others must not see a length before the bytes. Without room for them, the report says nothing,
+// and the session stays.
+Task<Result<void>> DelegatingMetaClient::store_bytes(Delegations::Batch& batch) {
   std::vector<meta::InodeId> inodes;
   for (const auto& operation : batch.request.operations()) {
     if (operation.has_wrote()) inodes.push_back(operation.wrote().inode());
   }
   if (!store_ || inodes.empty()) co_return Result<void>();
-  co_return co_await store_(std::move(inodes));
+  FF_CO_TRY(const auto full, co_await store_(std::move(inodes)));
+  for (auto& operation : *batch.request.mutable_operations()) {
+    const bool kept = operation.has_wrote() && operation.wrote().end() > 0 &&
+                      std::ranges::find(full, operation.wrote().inode()) != full.end();
+    if (!kept) continue;
+    auto& wrote = *operation.mutable_wrote();
+    wrote.set_end(0);
+    wrote.set_mtime_ns(0);
+    wrote.set_closed(false);
+  }
+  co_return Result<void>();
 }
 
 Task<void> DelegatingMetaClient::send_batch() {
@@ -167,7 +179,9 @@ Task<Result<void>> DelegatingMetaClient::renew_own_lease(bool fresh,
   meta::wire::LeaseRequest request;
   request.set_lease(lease);
   request.set_fresh(fresh);
-  if (ids_of) {
+  const auto grant = ids_of ? delegations_.next_id_grant() : std::nullopt;
+  if (grant) {
+    request.set_grant(*grant);
     request.set_inodes(kIdsAtOnce);
     to_wire(*ids_of, *request.mutable_layout());
     request.set_oldest(delegations_.oldest_id());
@@ -182,7 +196,9 @@ Task<Result<void>> DelegatingMetaClient::renew_own_lease(bool fresh,
   delegations_.set_clock(reply.now_ns());
   std::vector<meta::Layout> layouts;
   for (const auto& layout : reply.layouts()) layouts.push_back(meta::from_wire(layout));
-  if (ids_of) delegations_.add_ids(reply.first(), std::move(layouts), *ids_of);
+  if (grant && reply.first() != 0) {
+    delegations_.add_ids(reply.first(), std::move(layouts), *ids_of);
+  }
   if (!restoring_) delegations_.recall({reply.recalled().begin(), reply.recalled().end()});
   wake_sender();
   co_return Result<void>();
@@ -235,7 +251,7 @@ Task<void> DelegatingMetaClient::watch_recalls(uint64_t lease, size_t server) {
 
 Task<void> DelegatingMetaClient::fetch_ids() {
   const auto of = delegations_.wants_ids();
-  if (of && delegations_.lease() != 0) {
+  if (of && delegations_.lease() != 0 && delegations_.next_id_grant()) {
     (void)co_await renew_own_lease(false, of);  // the next creation asks again
   }
   fetching_ids_ = false;

@@ -122,6 +122,14 @@ meta::UncommittedChanges::Action action_of(const Operation& operation) {
   }
 }
 
+// Whether the batch creates the file whose length this operation reports.
+bool makes_its_file(const meta::wire::BatchRequest& batch, const Operation& operation) {
+  if (!operation.has_wrote()) return false;
+  return std::ranges::any_of(batch.operations(), [&](const Operation& one) {
+    return one.has_make() && one.make().inode() == operation.wrote().inode();
+  });
+}
+
 bool is_change(const Operation& operation) { return operation.what_case() != Operation::kGiveBack; }
 
 Delegations::Change change_of(const ChangeJournal::Change& logged) {
@@ -157,25 +165,32 @@ std::vector<Delegations::Change> Delegations::lose() {
   returning_.clear();
   for (auto& [dir, granting] : granting_) granting.recalled = true;
   ids_.clear();
-  used_ids_.clear();
+  id_grants_.clear();
+  id_grants_got_ = 0;
   wants_ids_.reset();
   lease_ = 0;
   return lost;
 }
 
-void Delegations::add_ids(meta::InodeId first, std::vector<meta::Layout> layouts, meta::Layout of) {
-  if (!same_kind(ids_of_, of)) ids_.clear();
-  ids_of_ = of;
-  for (const meta::Layout& layout : layouts) {
-    last_id_ = first;
-    ids_.push_back({first++, layout});
-  }
-  wants_ids_.reset();
+std::optional<uint64_t> Delegations::next_id_grant() {
+  const auto used_up = [this](const IdGrant& one) {
+    return one.left == 0 && one.last_change <= applied_;
+  };
+  while (!id_grants_.empty() && used_up(id_grants_.front())) id_grants_.pop_front();
+  const uint64_t next = id_grants_got_ + 1;
+  const bool valid = id_grants_.empty() || next < id_grants_.front().number + meta::kIdGrantsMax;
+  return valid ? std::optional(next) : std::nullopt;
 }
 
-meta::InodeId Delegations::oldest_id() const {
-  if (!used_ids_.empty()) return used_ids_.front().second;
-  return ids_.empty() ? last_id_ : ids_.front().id;
+void Delegations::add_ids(meta::InodeId first, std::vector<meta::Layout> layouts, meta::Layout of) {
+  if (!same_kind(ids_of_, of)) {
+    ids_.clear();
+    for (IdGrant& grant : id_grants_) grant.left = 0;
+  }
+  id_grants_.push_back({.number = ++id_grants_got_, .left = layouts.size()});
+  ids_of_ = of;
+  for (const meta::Layout& layout : layouts) ids_.push_back({first++, layout});
+  wants_ids_.reset();
 }
 
 bool Delegations::has_ids_for(const meta::Layout& layout) const {
@@ -189,7 +204,9 @@ std::optional<std::pair<meta::InodeId, meta::Layout>> Delegations::take_id(
   if (!fits) return std::nullopt;
   const Id id = ids_.front();
   ids_.pop_front();
-  used_ids_.emplace_back(last_ + 1, id.id);  // of the change that the caller logs
+  const auto grant = std::ranges::find_if(id_grants_, [](const auto& one) { return one.left > 0; });
+  grant->left--;
+  grant->last_change = last_ + 1;  // the change that creates the inode
   return std::pair(id.id, id.layout);
 }
 
@@ -358,7 +375,7 @@ uint64_t Delegations::restore(std::optional<uint64_t> batch) {
     for (const meta::InodeId inode : change.inodes) touched_[inode] = last_;
     log_.push_back(std::move(change));
   }
-  recorded_ = last_;
+  recorded_ = restored_ = last_;
   if (batch && *batch > applied_) batch_end_ = batch;
   lease_ = left.lease;
   renewed_ns_ = INT64_MIN / 2;
@@ -383,6 +400,8 @@ Delegations::Batch Delegations::take_batch(size_t most) {
   const uint64_t end = batch_end_.value_or(UINT64_MAX);
   while (!log_.empty() && static_cast<size_t>(batch.request.operations_size()) < most) {
     ChangeJournal::Change& logged = log_.front();
+    const bool restores = !batch_end_ && logged.number <= restored_;
+    if (restores && makes_its_file(batch.request, logged.operation)) break;
     if (logged.number > end || !budget.add(logged.operation)) break;
     if (is_change(logged.operation)) batch.changes.push_back(change_of(logged));
     for (const meta::InodeId inode : logged.inodes) batch.inodes.push_back(inode);
@@ -397,7 +416,6 @@ Delegations::Batch Delegations::take_batch(size_t most) {
 void Delegations::applied(const Batch& batch) {
   applied_ = std::max(applied_, batch.last);
   journal_.applied(applied_);
-  while (!used_ids_.empty() && used_ids_.front().first <= applied_) used_ids_.pop_front();
   for (const meta::InodeId inode : batch.inodes) {
     const auto found = touched_.find(inode);
     if (found != touched_.end() && found->second <= applied_) touched_.erase(found);

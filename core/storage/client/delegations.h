@@ -53,7 +53,10 @@ class Delegations {
   std::vector<Change> lose();
   void end_lease() { journal_.end_lease(); }
 
-  // Granted inode numbers, each with the layout of a file, for directories with this layout.
+  // Granted inode numbers, each with the layout of a file, for directories with this layout. The
+  // server takes the numbers of the last meta::kIdGrantsMax grants only, so no more are asked for
+  // while numbers of an earlier grant are left, or in changes that no server has applied.
+  std::optional<uint64_t> next_id_grant();  // its number; nothing: none may be asked for now
   void add_ids(meta::InodeId first, std::vector<meta::Layout> layouts, meta::Layout of);
   bool has_ids_for(const meta::Layout& layout) const;
   // Set: more numbers are needed, for files with this layout.
@@ -141,7 +144,9 @@ class Delegations {
   uint64_t last_change(const std::vector<meta::InodeId>& inodes) const;
   // Whether the log is worth sending at once.
   bool batch_is_full() const { return log_.size() >= kBatchFull; }
-  // Removes as many changes as one transaction can apply; `most` at most.
+  // Removes as many changes as one transaction can apply; `most` at most. While it continues the
+  // changes of a predecessor, a file and its length are in different batches: its bytes can be
+  // stored when servers know the file.
   Batch take_batch(size_t most);
   // The changes up to this number were applied or refused.
   void applied(const Batch& batch);
@@ -204,12 +209,20 @@ class Delegations {
   std::deque<std::pair<uint64_t, meta::InodeId>> used_ids_;  // by changes that are not applied yet
   meta::InodeId last_id_ = 0;
   meta::Layout ids_of_ = {};
+  struct IdGrant {
+    uint64_t number = 0;
+    size_t left = 0;           // of its numbers
+    uint64_t last_change = 0;  // with one of them
+  };
+  std::deque<IdGrant> id_grants_;  // that are in use
+  uint64_t id_grants_got_ = 0;     // in this lease
   std::optional<meta::Layout> wants_ids_;
 
   ChangeJournal journal_;
   std::deque<ChangeJournal::Change> log_;
   uint64_t recorded_ = 0;              // the last change that is in the journal
   std::optional<uint64_t> batch_end_;  // where the next batch ends
+  uint64_t restored_ = 0;              // the last change of the predecessor
   uint64_t last_ = 0;
   uint64_t applied_ = 0;
   std::unordered_map<meta::InodeId, uint64_t> touched_;  // last change that was not applied yet

@@ -211,7 +211,8 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
     std::ranges::fill(extents[which].into.subspan(part.at + bytes, part.size - bytes),
                       std::byte{0});
   }
-  const auto there = co_await check_exists(hole, began_ns);
+  // Asks in any case: the read may have waited for storage while the file was removed.
+  const auto there = co_await check_exists(hole, INT64_MAX);
   if (!there) std::ranges::fill(results, Result<uint64_t>(there.error()));
   for (size_t i = 0; behind_.has_failed_bytes() && i < extents.size(); i++) {
     if (results[i]) behind_.overlay(extents[i].offset, extents[i].into.first(*results[i]));
@@ -635,6 +636,7 @@ Task<Result<void>> File::close() {
     CancelScope scope(of_.loop(), co_await current_cancellation(),
                       of_.loop().now_ns() + meta::MetaClient::kTimeoutNs, "storing a file");
     (void)co_await of_.deferred_.store(std::move(inode)).with_cancellation(scope.cancellation());
+    if (of_.deferred_.waits(view_.inode.id)) co_return writeback_error(error_cursor_);
   }
   Result<void> first = co_await behind_.flush(WriteBehind::Retry::if_due);
   if (first) first = writeback_error(error_cursor_);

@@ -2,6 +2,7 @@
 #include "storage/client/file_system.h"
 #include "storage/cluster/service.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <iterator>
 #include <utility>
@@ -20,8 +21,19 @@ constexpr int64_t kSyncNs = 2 * kSecond;
 constexpr size_t kUnreportedMax = 10'000;  // inodes that wait for an fsync to report their error
 constexpr int64_t kSpaceNs = 5 * kSecond;  // cache time
 constexpr uint64_t kPlenty = 256 * kMiB;
-constexpr int64_t kAskNs = 3 * kSecond;       // timeout per manager
-constexpr int64_t kRoutingNs = 10 * kSecond;  // how long to wait for a new chain table
+constexpr int64_t kAfterFullNs = 60 * kSecond;  // without deferred closes
+constexpr int64_t kAskNs = 3 * kSecond;         // timeout per manager
+constexpr int64_t kRoutingNs = 10 * kSecond;    // how long to wait for a new chain table
+
+Error no_room(meta::InodeId inode) {
+  Error error = fail(Errc::disk_full,
+                     "inode {}: storage has no room for what was written to the file; the mount "
+                     "keeps the bytes",
+                     inode);
+  error.hint = std::string("Remove files, or add disks and move targets to them.");
+  error.sys = ENOSPC;
+  return error;
+}
 
 Error too_many_open() {
   Error error = errno_error(ENFILE, "the recovery table of the mount is full");
@@ -38,22 +50,29 @@ FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Addre
       routing_(context, servers, [this] { storage_.on_routing_change(); }),
       storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
       managers_(context, servers),
+      on_lost_(std::move(options.on_lost)),
       behind_(context.loop, options.arena, std::max<uint64_t>(options.write_behind / kMiB, 64),
               context.metrics, options.recovery, options.data),
       recovery_(options.recovery),
+      restoring_(context.loop, 1),
       metadata_(
           context, servers,
           [this](meta::InodeId inode, Error error) { report_lost(inode, std::move(error)); },
           options.recovery, options.delegations),
       gate_(context.loop) {
   metadata_.on_bytes(
-      [this](std::vector<meta::InodeId> inodes) { return deferred_.store(std::move(inodes)); },
-      [this] {
-        if (!deferred_.empty()) gate_.spawn(deferred_.rescue());
-      });
+      [this](std::vector<meta::InodeId> inodes) { return store_files(std::move(inodes)); },
+      [this] { deferred_.rescue(); });
 }
 
 FileSystem::~FileSystem() = default;
+
+// Before servers get the lengths of these files.
+Task<Result<std::vector<meta::InodeId>>> FileSystem::store_files(
+    std::vector<meta::InodeId> inodes) {
+  if (!left_sessions_.empty()) FF_CO_TRY(co_await restore_writers(inodes, false));
+  co_return co_await deferred_.store(std::move(inodes));
+}
 
 Task<Result<void>> FileSystem::start(int64_t deadline_ns) {
   if (!std::exchange(started_, true)) {
@@ -114,6 +133,7 @@ std::shared_ptr<InodeState> FileSystem::state_of(meta::InodeId inode) {
 
 void FileSystem::report_lost(meta::InodeId inode, Error error) {
   log_error("acknowledged changes are lost", {{"inode", inode}, {"cause", error.message}});
+  on_lost_(inode, error);
   errors_.record(error);
   state_of(inode)->errors.record(std::move(error));
 }
@@ -211,14 +231,25 @@ Task<Result<FileSystem::Space>> FileSystem::space() {
             co_await managers_.call(cluster::kSpace, cluster::wire::SpaceRequest(), kAskNs,
                                     now_ns + meta::MetaClient::kTimeoutNs, true));
   space_ = {.total = told.total(), .free = told.free()};
+  for (const auto& disk : told.nearly_full()) {
+    space_.nearly_full.emplace(disk.node(), static_cast<cluster::DiskId>(disk.disk()));
+  }
   space_ns_ = now_ns;
   co_return space_;
 }
 
-// Whether new files can be stored for sure. Like servers, it counts a disk as nearly full at 90 %.
-bool FileSystem::has_plenty_of_space() const {
-  const bool fresh = space_ns_ && context_.loop.now_ns() - *space_ns_ < 3 * kSpaceNs;
-  return fresh && space_.free > std::max(space_.total / 10, kPlenty);
+// Whether a new file on these chains can be stored for sure, as far as it is known.
+bool FileSystem::has_plenty_of_space(const std::vector<cluster::ChainId>& chains) const {
+  const int64_t now_ns = context_.loop.now_ns();
+  const bool fresh = space_ns_ && now_ns - *space_ns_ < 3 * kSpaceNs;
+  if (!fresh || space_.free <= std::max(space_.total / 10, kPlenty)) return false;
+  if (full_ns_ && now_ns - *full_ns_ < kAfterFullNs) return false;
+  return std::ranges::none_of(chains, [this](cluster::ChainId id) {
+    const cluster::Chain* const chain = routing_.routing().chain(id);
+    return chain == nullptr || std::ranges::any_of(chain->targets, [this](const auto& target) {
+             return space_.nearly_full.contains({target.node, target.disk});
+           });
+  });
 }
 
 Task<void> FileSystem::run_lock_renewals() {
@@ -288,7 +319,8 @@ Task<Result<std::shared_ptr<File>>> FileSystem::open(meta::Caller caller, meta::
   if (!has_recovery_room()) co_return too_many_open();
   if (!deferred_.empty()) {
     std::vector<meta::InodeId> one(1, inode.id);
-    FF_CO_TRY(co_await deferred_.store(std::move(one)));
+    FF_CO_TRY(const auto full, co_await deferred_.store(std::move(one)));
+    if (!full.empty()) co_return no_room(inode.id);
   }
   std::optional<meta::SessionId> session;
   RecoveryTable::Record record;

@@ -10,11 +10,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "platform/base/gate.h"
+#include "platform/base/wait.h"
 #include "storage/chain/chain_client.h"
 #include "storage/client/deferred_closes.h"
 #include "storage/client/delegating_meta_client.h"
@@ -41,6 +43,8 @@ class FileSystem {
     // Null: what is acknowledged and not stored is lost with the process.
     RecoveryTable* recovery = nullptr;
     ByteSpan data = {};  // memory that outlives the process like `recovery`, and contains `arena`
+    // Called for each loss that an fsync(2) will report.
+    std::function<void(meta::InodeId, const Error&)> on_lost = [](meta::InodeId, const Error&) {};
   };
   // `servers`: the serve-meta daemons. `context` outlives it.
   FileSystem(rpc::ClientContext& context, const std::vector<net::Address>& servers,
@@ -91,6 +95,8 @@ class FileSystem {
   // Directories delegated to this client, and changes that no server has applied yet.
   size_t delegations() const { return metadata_.delegations(); }
   size_t pending_changes() const { return metadata_.pending_changes(); }
+  // Closed files whose bytes wait for room in storage.
+  size_t waiting_files() const { return deferred_.waiting(); }
   Loop& loop() { return context_.loop; }
 
   // `rights`: meta::kMayRead, kMayWrite. A file opened for writing must be closed.
@@ -123,6 +129,7 @@ class FileSystem {
   struct Space {
     uint64_t total = 0;  // bytes
     uint64_t free = 0;
+    std::set<std::pair<cluster::NodeId, cluster::DiskId>> nearly_full = {};
   };
   Task<Result<Space>> space();
   // The chains of a stripe, in order. Waits for a chain table that is not known yet.
@@ -131,16 +138,24 @@ class FileSystem {
  private:
   friend class File;
   friend class DeferredCloses;
-  bool has_plenty_of_space() const;
+  bool has_plenty_of_space(const std::vector<cluster::ChainId>& chains) const;
   Task<Result<std::shared_ptr<File>>> make_file(meta::Caller caller, meta::InodeView view,
                                                 std::optional<meta::SessionId> session,
                                                 RecoveryTable::Record record = {});
   Task<Result<meta::InodeView>> restored_view(meta::InodeRef inode, uint32_t rights,
                                               std::optional<meta::SessionId> session);
   void restore_errors();
-  Task<Result<void>> restore_writer(RecoveryTable::Record record, Restored& into);
+  // A file that the predecessor had open for writing, and its bytes that were not stored.
+  struct LeftSession {
+    RecoveryTable::Record record = {};
+    std::vector<RecoveryTable::Record> buffers = {};
+  };
+  void take_sessions();
+  Task<Result<std::shared_ptr<File>>> reopen(RecoveryTable::Record& record);
+  Task<Result<void>> restore_writer(LeftSession session, bool last);
+  Task<Result<void>> restore_writers(std::vector<meta::InodeId> inodes, bool last);
   Task<Result<void>> replay(std::shared_ptr<File> file, std::vector<RecoveryTable::Record> buffers);
-  Task<Result<void>> replay_all(const Restored& restored);
+  Task<Result<std::vector<meta::InodeId>>> store_files(std::vector<meta::InodeId> inodes);
   RecoveryTable::Record record_session(const meta::InodeRef& inode, meta::SessionId session) const;
   void record_errors(meta::InodeId inode, const ErrorSeq& errors);
   void mark_unsynced(InodeState& state, const std::vector<cluster::ChainId>& chains) const;
@@ -157,9 +172,14 @@ class FileSystem {
   cluster::ManagerClient managers_;
   Space space_;
   std::optional<int64_t> space_ns_;  // when `space_` was fetched
+  std::optional<int64_t> full_ns_;   // when storage last had no room for a deferred file
+  const std::function<void(meta::InodeId, const Error&)> on_lost_;
   WriteBehind::Shared behind_;
   RecoveryTable* const recovery_;
   std::optional<int64_t> restored_ns_;  // when restore() was called, if there was a predecessor
+  std::multimap<meta::InodeId, LeftSession> left_sessions_;
+  Restored restored_;
+  Semaphore restoring_;
   std::unordered_map<meta::InodeId, RecoveryTable::Record> error_records_;
   bool started_ = false;
   // By inode and session.

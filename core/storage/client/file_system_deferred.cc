@@ -2,22 +2,38 @@
 // them.
 #include "storage/client/deferred_closes.h"
 
+#include <cerrno>
 #include <utility>
 
 #include "platform/base/gate.h"
+#include "platform/base/log.h"
 #include "platform/base/task_group.h"
 #include "platform/base/wait.h"
 #include "storage/client/file_system.h"
+#include "storage/meta/service.h"
 
 namespace ff::client {
 
 namespace {
 
 constexpr int64_t kStorePauseNs = 200 * kMillisecond;
+// How long changes wait for a file for which storage has no room: the space of removed files may
+// become free at any moment.
+constexpr int64_t kRoomNs = kSecond;
+constexpr int64_t kRoomPauseNs = 2 * kSecond;
 
 Task<Result<void>> cancelled_with(Task<Result<void>> task, CancellationToken& cancel) {
   co_return co_await std::move(task).with_cancellation(cancel);
 }
+
+// For a task group, which ends at the first error.
+Task<Result<void>> keep_result(Task<Result<void>> task, Result<void>& into) {
+  into = co_await std::move(task);
+  co_return Result<void>();
+}
+
+bool is_full(const Error& error) { return error.code == Errc::disk_full; }
+bool is_removed(const Error& error) { return error.code == Errc::stale || error.sys == ENOENT; }
 
 }  // namespace
 
@@ -29,36 +45,109 @@ bool DeferredCloses::add(std::shared_ptr<File> file) {
   const bool small = file->session_ && file->view_.inode.length <= kFileMax &&
                      !file->behind_.has_failed_bytes() && file->behind_.recorded();
   const bool room = known || (files_.size() < kFilesMax && file->behind_.has_memory() &&
-                              !file->behind_.empty() && of_.has_plenty_of_space());
+                              !file->behind_.empty() && of_.has_plenty_of_space(file->chains_));
   if (!small || !room) return false;
+  file->behind_.promise();
   files_[inode] = std::move(file);
   return true;
 }
 
 // A failed write stays in write-behind: it is retried until storage accepts it or refuses it for
-// good.
-Task<Result<void>> DeferredCloses::store_file(std::shared_ptr<File> file) {
+// good. Errc::disk_full: there was no room until `room_until_ns`.
+Task<Result<void>> DeferredCloses::store_file(std::shared_ptr<File> file, int64_t room_until_ns) {
   for (;;) {
     FF_CO_TRY(co_await file->behind_.flush(WriteBehind::Retry::now));
-    if (!file->behind_.has_failed_bytes()) break;
+    const auto error = file->behind_.error();
+    if (!error) co_return Result<void>();
+    if (is_full(*error)) of_.full_ns_ = of_.loop().now_ns();
+    if (is_full(*error) && of_.loop().now_ns() >= room_until_ns) co_return *error;
     FF_CO_TRY(co_await sleep_for(of_.loop(), kStorePauseNs));
   }
-  const auto found = files_.find(file->inode().id);
-  if (found == files_.end() || found->second != file) co_return Result<void>();
-  files_.erase(found);
-  if (file->closed_) co_await file->behind_.close();
-  co_return Result<void>();
 }
 
-Task<Result<void>> DeferredCloses::store(std::vector<meta::InodeId> inodes) {
+void DeferredCloses::forget(const File& file) {
+  const auto found = files_.find(file.inode().id);
+  if (found != files_.end() && found->second.get() == &file) files_.erase(found);
+}
+
+Task<Result<std::vector<meta::InodeId>>> DeferredCloses::store(std::vector<meta::InodeId> inodes) {
   CancelScope scope(of_.loop(), co_await current_cancellation(), INT64_MAX, {});
-  TaskGroup all(of_.loop());
+  std::vector<std::pair<std::shared_ptr<File>, Result<void>>> stored;
   for (const meta::InodeId inode : inodes) {
     const auto found = files_.find(inode);
-    if (found == files_.end()) continue;
-    all.add(cancelled_with(store_file(found->second), scope.cancellation()));
+    if (found != files_.end()) stored.emplace_back(found->second, Result<void>());
   }
-  co_return co_await all.join();
+  TaskGroup all(of_.loop());
+  const int64_t until_ns = of_.loop().now_ns() + kRoomNs;
+  for (auto& [file, result] : stored) {
+    if (waits(file->inode().id)) {
+      result = fail(Errc::disk_full, "waits");
+      continue;
+    }
+    all.add(keep_result(cancelled_with(store_file(file, until_ns), scope.cancellation()), result));
+  }
+  FF_CO_TRY(co_await all.join());
+  std::vector<meta::InodeId> full;
+  for (auto& [file, result] : stored) {
+    if (!result && !is_full(result.error())) co_return std::move(result).error();
+    if (!result) {
+      full.push_back(file->inode().id);
+      wait_for_room(file);
+      continue;
+    }
+    forget(*file);
+    if (file->closed_) co_await file->behind_.close();
+  }
+  co_return full;
+}
+
+void DeferredCloses::wait_for_room(std::shared_ptr<File> file) {
+  const meta::InodeId inode = file->inode().id;
+  if (!waiting_.insert(inode).second) return;
+  log_warning(
+      "storage has no room for a file that a program has closed; the mount keeps its bytes and "
+      "stores them when there is room",
+      {{"inode", inode}, {"bytes", file->inode().length}});
+  // Programs of this client see its length.
+  of_.writers_[{inode, file->session_->number}] = file;
+  if (retried_.insert(inode).second) of_.gate_.spawn(retry(std::move(file)));
+}
+
+// Stores the bytes, then reports the length, unless the file is removed first.
+Task<void> DeferredCloses::retry(std::shared_ptr<File> file) {
+  const meta::InodeId inode = file->inode().id;
+  bool removed = false;
+  while (!removed) {
+    const auto stored = co_await store_file(file, 0);
+    if (stored) break;
+    const auto waited = co_await sleep_for(of_.loop(), kRoomPauseNs);
+    if (!waited) co_return;  // close() drops it
+    auto there = co_await of_.metadata_.stat(file->ref(), false);
+    // The session of a removed file is open still, so that servers know the file.
+    removed = there ? there->inode.links == 0 && file->closed_ : is_removed(there.error());
+    if (there) file->on_update(std::move(*there));  // it may have been truncated
+  }
+  if (removed) file->behind_.drop_buffers();
+  forget(*file);
+  const bool waited = waiting_.erase(inode) > 0;
+  if (waited && !removed) log_info("the bytes of a closed file are stored", {{"inode", inode}});
+  co_await report(file);
+  retried_.erase(inode);
+  if (!file->closed_) co_return;
+  of_.writers_.erase({inode, file->session_->number});
+  co_await file->behind_.close();
+}
+
+// An error means that the file does not exist any more.
+Task<void> DeferredCloses::report(std::shared_ptr<File> file) {
+  for (;;) {
+    file->end_ = file->view_.inode.length;
+    file->length_dirty_ = true;
+    const auto told = co_await file->flush_length(file->closed_);
+    if (told || !meta::is_retryable(told.error())) co_return;
+    const auto waited = co_await sleep_for(of_.loop(), kStorePauseNs);
+    if (!waited) co_return;
+  }
 }
 
 void DeferredCloses::drop(meta::InodeId inode) {
@@ -66,14 +155,9 @@ void DeferredCloses::drop(meta::InodeId inode) {
   if (found != files_.end() && found->second->closed_) found->second->behind_.drop_buffers();
 }
 
-Task<void> DeferredCloses::rescue() {
-  const auto all = files_;
-  for (const auto& [inode, file] : all) {
-    const auto stored = co_await store_file(file);
-    if (!stored) co_return;
-    file->end_ = file->view_.inode.length;
-    file->length_dirty_ = true;
-    (void)co_await file->flush_length(file->closed_);  // none: the file does not exist
+void DeferredCloses::rescue() {
+  for (const auto& [inode, file] : files_) {
+    if (retried_.insert(inode).second) of_.gate_.spawn(retry(file));
   }
 }
 

@@ -58,10 +58,11 @@ void FileSystem::restore_errors() {
   }
 }
 
-// A user with a token needs a new capability, so the file is opened again with its session.
+// A user with a token needs a new capability, so the file is opened again with its session. What
+// changes of the predecessor say of the file does not matter here.
 Task<Result<meta::InodeView>> FileSystem::restored_view(meta::InodeRef inode, uint32_t rights,
                                                         std::optional<meta::SessionId> session) {
-  if (inode.proof.empty()) co_return co_await metadata_.stat(std::move(inode), false);
+  if (inode.proof.empty()) co_return co_await metadata_.MetaClient::stat(std::move(inode), false);
   co_return co_await metadata_.open(meta::Caller(), std::move(inode), rights, session);
 }
 
@@ -70,24 +71,43 @@ Task<Result<std::shared_ptr<File>>> FileSystem::restore_reader(meta::InodeRef in
   co_return co_await make_file(meta::Caller(), std::move(view), std::nullopt);
 }
 
-Task<Result<void>> FileSystem::restore_writer(RecoveryTable::Record record, Restored& into) {
+Task<Result<std::shared_ptr<File>>> FileSystem::reopen(RecoveryTable::Record& record) {
   const meta::InodeRef inode{.id = record.fixed(0), .proof = std::string(record.text())};
   const meta::SessionId session = metadata_.session(record.fixed(1));
-  auto view = co_await restored_view(inode, meta::kMayRead | meta::kMayWrite, session);
-  if (!view && is_gone(view.error())) co_return Result<void>();
-  FF_CO_TRY(auto found, std::move(view));
+  FF_CO_TRY(auto found, co_await restored_view(inode, meta::kMayRead | meta::kMayWrite, session));
   const bool cut = record.live(3) != found.inode.truncate_seq;
   const bool dirty = record.live(0) != 0;
   const uint64_t end = cut ? 0 : record.live(1);
   const auto written_ns = static_cast<int64_t>(record.live(2));
-  FF_CO_TRY(auto file,
-            co_await make_file(meta::Caller(), std::move(found), session, std::move(record)));
+  FF_CO_TRY(auto file, co_await make_file(meta::Caller(), std::move(found), session));
+  file->record_ = std::move(record);
   file->length_dirty_ = dirty;
   file->end_ = dirty ? end : 0;
   file->written_ns_ = written_ns;
   file->view_.inode.length = std::max(file->view_.inode.length, file->end_);
-  into.writers.push_back(std::move(file));
-  co_return Result<void>();
+  co_return file;
+}
+
+// The record is kept until servers have answered: a successor of this process would need it, too.
+// `last`: servers have applied all changes of the predecessor that they will.
+Task<Result<void>> FileSystem::restore_writer(LeftSession session, bool last) {
+  for (bool told = false;;) {
+    auto file = co_await reopen(session.record);
+    if (file) {
+      restored_.writers.push_back(*file);
+      co_return co_await replay(std::move(*file), std::move(session.buffers));
+    }
+    if (!meta::is_retryable(file.error())) {
+      const meta::InodeId inode = session.record.fixed(0);
+      if (!last) left_sessions_.emplace(inode, std::move(session));
+      co_return last && !is_gone(file.error()) ? file.error() : Result<void>();
+    }
+    if (!std::exchange(told, true)) {
+      log_warning("opening a file of the predecessor failed; the mount waits and retries",
+                  {{"inode", session.record.fixed(0)}, {"cause", file.error().message}});
+    }
+    FF_CO_TRY(co_await sleep_for(context_.loop, kReplayPauseNs));
+  }
 }
 
 // Stores the bytes of one file in the order of the writes. Storage may have some of them already:
@@ -115,42 +135,54 @@ Task<Result<void>> FileSystem::replay(std::shared_ptr<File> file,
   co_return Result<void>();
 }
 
-Task<Result<void>> FileSystem::replay_all(const Restored& restored) {
+void FileSystem::take_sessions() {
   std::map<std::pair<meta::InodeId, uint64_t>, std::vector<RecoveryTable::Record>> buffers;
   for (RecoveryTable::Record& record : recovery_->take(RecordKind::buffer)) {
     buffers[{record.fixed(0), record.fixed(1)}].push_back(std::move(record));
   }
-  TaskGroup all(context_.loop);
-  for (const auto& file : restored.writers) {
-    const auto found = buffers.find({file->inode().id, file->session_->number});
-    if (found == buffers.end()) continue;
-    all.add(replay(file, std::move(found->second)));
-    buffers.erase(found);
+  for (RecoveryTable::Record& record : recovery_->take(RecordKind::session)) {
+    const meta::InodeId inode = record.fixed(0);
+    auto& its = buffers[{inode, record.fixed(1)}];
+    left_sessions_.emplace(inode, LeftSession{std::move(record), std::move(its)});
   }
-  // The others belong to files that were removed.
-  co_return co_await all.join();
+  // Other buffers belong to files that were removed.
 }
 
-Task<Result<FileSystem::Restored>> FileSystem::restore() {
-  Restored restored;
-  if (recovery_ == nullptr || !recovery_->continues()) co_return restored;
-  restored_ns_ = context_.loop.now_ns();
-  restore_errors();
-  FF_CO_TRY(co_await metadata_.restore());
-  for (RecoveryTable::Record& record : recovery_->take(RecordKind::holder)) {
-    const meta::SessionId session = metadata_.session(record.fixed(1));
-    restored.holders.push_back({{record.fixed(0), session}, std::move(record)});
+Task<Result<void>> FileSystem::restore_writers(std::vector<meta::InodeId> inodes, bool last) {
+  // restore() must not return before those are stored that the sender of changes waits for.
+  FF_CO_TRY(const auto turn, co_await restoring_.acquire(1));
+  std::vector<LeftSession> sessions;
+  for (const meta::InodeId inode : inodes) {
+    const auto [first, end] = left_sessions_.equal_range(inode);
+    for (auto at = first; at != end; ++at) sessions.push_back(std::move(at->second));
+    left_sessions_.erase(first, end);
   }
-  auto sessions = recovery_->take(RecordKind::session);
   for (size_t i = 0; i < sessions.size();) {
     TaskGroup some(context_.loop);
     const size_t end = std::min(sessions.size(), i + kRestoredAtOnce);
-    for (; i < end; i++) some.add(restore_writer(std::move(sessions[i]), restored));
+    for (; i < end; i++) some.add(restore_writer(std::move(sessions[i]), last));
     FF_CO_TRY(co_await some.join());
   }
-  FF_CO_TRY(co_await replay_all(restored));
+  co_return Result<void>();
+}
+
+Task<Result<FileSystem::Restored>> FileSystem::restore() {
+  if (recovery_ == nullptr || !recovery_->continues()) co_return Restored();
+  restored_ns_ = context_.loop.now_ns();
+  restore_errors();
+  take_sessions();
+  FF_CO_TRY(co_await metadata_.restore());
+  for (RecoveryTable::Record& record : recovery_->take(RecordKind::holder)) {
+    const meta::SessionId session = metadata_.session(record.fixed(1));
+    restored_.holders.push_back({{record.fixed(0), session}, std::move(record)});
+  }
+  std::vector<meta::InodeId> others;
+  for (const auto& [inode, session] : left_sessions_) {
+    if (others.empty() || others.back() != inode) others.push_back(inode);
+  }
+  FF_CO_TRY(co_await restore_writers(std::move(others), true));
   co_await metadata_.end_lease();
-  co_return restored;
+  co_return std::exchange(restored_, Restored());
 }
 
 }  // namespace ff::client

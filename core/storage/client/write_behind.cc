@@ -286,7 +286,8 @@ void WriteBehind::on_failure(const Error& error) {
 
 // Null: out of memory for failed bytes.
 WriteBehind::FailedChunkRef WriteBehind::make_failed_chunk(uint64_t chunk, Buffer& buffer) {
-  if (shared_.failed_mib + units_ > shared_.capacity_mib / 2) return nullptr;
+  const bool room = shared_.failed_mib + units_ <= shared_.capacity_mib / 2;
+  if (!room && !promised_) return nullptr;
   auto kept = std::make_shared<FailedChunk>(shared_, units_);
   kept->hold = std::move(buffer.hold);
   // The owner needs its memory back, so copy.
@@ -331,6 +332,11 @@ void WriteBehind::report_lost(uint64_t begin, uint64_t end, const Error& why) {
   shared_.lost_bytes.add(end - begin);
   log_error("written bytes are lost",
             {{"inode", inode_}, {"offset", begin}, {"bytes", end - begin}, {"cause", why.message}});
+}
+
+void WriteBehind::drop_buffers() {
+  buffers_.clear();
+  if (retries_ == 0) failed_chunks_.clear();
 }
 
 std::optional<Error> WriteBehind::error() const {

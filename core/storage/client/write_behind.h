@@ -77,8 +77,11 @@ class WriteBehind {
   bool recorded() const { return shared_.recovery != nullptr && unrecorded_ == 0; }
   // Whether less than half of the memory of all files is in use.
   bool has_memory() const { return shared_.free_mib.available() > shared_.capacity_mib / 2; }
-  // Drops what no write has begun with: the file is removed.
-  void drop_buffers() { buffers_.clear(); }
+  // Drops what no write has begun with, and failed bytes that no retry runs with: the file is
+  // removed.
+  void drop_buffers();
+  // A close(2) succeeds before its bytes are stored: none of them is given up for lack of memory.
+  void promise() { promised_ = true; }
   // The offset behind the last byte held here.
   uint64_t end_offset() const;
 
@@ -137,6 +140,7 @@ class WriteBehind {
   uint64_t failures_ = 0;
   int64_t failed_ns_ = 0;  // time of the last failure
   bool closing_ = false;
+  bool promised_ = false;
   // Writes of one chunk run in the order of their tickets.
   struct WriteOrder {
     uint64_t given = 0;

@@ -2,6 +2,7 @@
 #include "storage/cluster/manager_service_leader_term.h"
 
 #include "storage/cluster/cluster_space.h"
+#include "storage/cluster/disk_utilization.h"
 #include "storage/cluster/wire.h"
 
 namespace ff::cluster {
@@ -70,6 +71,12 @@ wire::SpaceReply ManagerService::LeaderTerm::space() const {
   const ClusterSpace space = cluster_space(*manager);
   reply.set_total(space.total);
   reply.set_free(space.free);
+  for (const auto& [disk, percent] : disk_utilization(*manager)) {
+    if (percent < kNearfullPercent) continue;
+    wire::Place& place = *reply.add_nearly_full();
+    place.set_node(disk.node);
+    place.set_disk(disk.disk);
+  }
   return reply;
 }
 

@@ -382,14 +382,14 @@ Task<Result<wire::LeaseReply>> MetaService::renew_lease(rpc::ServerCall& call,
                                         .fresh = request.fresh(),
                                         .end = request.end(),
                                         .ids = ids,
-                                        .oldest = request.oldest()};
+                                        .grant = request.grant()};
   FF_CO_TRY(const auto state, co_await namespace_.renew_lease(renewal));
   if (request.end()) recalls_.on_progress(request.lease());
   reply.set_live(state.live);
   reply.set_now_ns(loop_.clock().wall_ns());
   for (const InodeId dir : state.recalled) reply.add_recalled(dir);
-  if (state.granted) reply.set_first(state.first);
-  if (!state.granted) reply.clear_layouts();
+  reply.set_first(state.first);
+  if (state.first == 0) reply.clear_layouts();
   co_return reply;
 }
 

@@ -210,21 +210,21 @@ class Namespace {
 
   // Delegations: namespace_delegations.cc.
 
-  // Creates (`fresh`), renews or ends a lease. `ids`: numbers for new inodes to be granted to it.
-  // `oldest`: the first of its earlier numbers that it still needs (wire::LeaseRequest).
+  // Creates (`fresh`), renews or ends a lease. `ids`: numbers for new inodes to be granted to it,
+  // by its grant number `grant`: a repeated one gets the same numbers, an earlier one none. 0: the
+  // next grant. The last kIdGrantsMax grants are valid.
   struct LeaseRenewal {
     uint64_t client = 0;
     uint64_t lease = 0;
     bool fresh = false;
     bool end = false;
     uint64_t ids = 0;
-    InodeId oldest = 0;
+    uint64_t grant = 0;
   };
   struct LeaseState {
     bool live = false;  // false: it has ended, and so have all its delegations
     std::vector<InodeId> recalled = {};
-    bool granted = false;  // numbers; not if it has too many that are not in use yet
-    InodeId first = 0;     // of the granted numbers
+    InodeId first = 0;  // of the granted numbers; 0: none
   };
   Task<Result<LeaseState>> renew_lease(LeaseRenewal renewal);
   // The layout of a file that a client will create with a granted number.

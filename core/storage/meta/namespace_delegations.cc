@@ -18,9 +18,6 @@ namespace {
 // All names must fit into one message (net/frame.h).
 constexpr size_t kListBytes = 640 * kKiB;
 constexpr size_t kListedBytes = 24;  // of a name, its inode number and kind
-// Ranges of granted inode numbers of a lease: of changes that are not applied yet, and of changes
-// to come.
-constexpr int kRangesMax = 32;
 
 Error lease_lost_error() {
   Error error = fail(Errc::stale,
@@ -38,7 +35,7 @@ void put_lease(kv::Txn& txn, uint64_t lease, const wire::DelegationLease& record
   txn.put(keys::of(keys::kLease, lease), record.SerializeAsString());
 }
 
-// Numbers are used in ascending order, so that none is used twice.
+// Numbers are used in the order of the grants, so that none is used twice.
 Result<void> take_granted_id(wire::DelegationLease& lease, InodeId id) {
   for (int i = 0; i < lease.ids_size(); i++) {
     if (id < lease.ids(i).first() || id >= lease.ids(i).end()) continue;
@@ -49,20 +46,22 @@ Result<void> take_granted_id(wire::DelegationLease& lease, InodeId id) {
   return fail(Errc::refused, "inode number {} was not granted to this client", id);
 }
 
-// False: the client has too many ranges. `oldest`: as in wire::LeaseRequest.
-bool grant_ids(wire::DelegationLease& lease, InodeId first, uint64_t count, InodeId oldest) {
-  auto& ranges = *lease.mutable_ids();
-  const auto in_use = std::ranges::find_if(
-      ranges, [&](const auto& range) { return oldest >= range.first() && oldest < range.end(); });
-  if (in_use != ranges.end()) ranges.erase(ranges.begin(), in_use);
-  if (ranges.size() >= kRangesMax) {
-    if (oldest != 0) return false;
-    ranges.erase(ranges.begin());
+// Grants numbers from `first` on. Returns the first one of the grant, which a client may ask for
+// again because it got no answer; 0: it is an earlier grant, or was used.
+InodeId grant_ids(wire::DelegationLease& lease, uint64_t grant, InodeId first, uint64_t count) {
+  if (grant != 0 && grant <= lease.grants()) {
+    if (grant < lease.grants() || lease.ids_size() == 0) return 0;
+    const wire::InodeRange& last = lease.ids(lease.ids_size() - 1);
+    return last.end() - last.first() == count ? last.first() : 0;
+  }
+  if (static_cast<uint64_t>(lease.ids_size()) == kIdGrantsMax) {
+    lease.mutable_ids()->DeleteSubrange(0, 1);
   }
   wire::InodeRange& range = *lease.add_ids();
   range.set_first(first);
   range.set_end(first + count);
-  return true;
+  lease.set_grants(lease.grants() + 1);
+  return first;
 }
 
 void forget_recall(wire::DelegationLease& lease, InodeId dir) {
@@ -255,8 +254,9 @@ Task<Result<void>> Batch::apply(const wire::BatchOperation& operation) {
 Task<Result<Namespace::LeaseState>> Namespace::renew_lease(LeaseRenewal renewal) {
   LeaseState state;
   if (renewal.lease == 0) co_return fail(Errc::usage, "a lease must not have the number 0");
+  InodeId fresh = 0;
   if (renewal.ids > 0) {
-    FF_CO_TRY(state.first, co_await options_.ids.next(deadline(), renewal.ids));
+    FF_CO_TRY(fresh, co_await options_.ids.next(deadline(), renewal.ids));
   }
   kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
     FF_CO_TRY(auto lease, co_await find_lease(txn, renewal.lease));
@@ -266,7 +266,7 @@ Task<Result<Namespace::LeaseState>> Namespace::renew_lease(LeaseRenewal renewal)
     if (!lease) lease.emplace();
     lease->set_client(renewal.client);
     lease->set_beat(lease->beat() + 1);
-    state.granted = renewal.ids > 0 && grant_ids(*lease, state.first, renewal.ids, renewal.oldest);
+    if (renewal.ids > 0) state.first = grant_ids(*lease, renewal.grant, fresh, renewal.ids);
     put_lease(txn, renewal.lease, *lease);
     state.recalled.assign(lease->recalled().begin(), lease->recalled().end());
     co_return Result<void>();

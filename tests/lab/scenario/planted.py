@@ -425,6 +425,51 @@ DELEGATIONS = {
             "  if (lease.since_ns == 0) {",
         ),
     ],
+    "forget-deferred-bytes-at-a-kill": [
+        (
+            "core/storage/client/file_system_restore.cc",
+            "      co_return co_await replay(std::move(*file), std::move(session.buffers));\n",
+            "      co_return Result<void>();\n",
+        )
+    ],
+    "let-others-in-before-the-bytes-are-stored": [
+        (
+            "core/storage/client/delegation_sender.cc",
+            "  FF_CO_TRY(const auto full, co_await store_(std::move(inodes)));\n",
+            "  gate_.spawn([](Task<Result<std::vector<meta::InodeId>>> storing) -> Task<void> {\n"
+            "    (void)co_await std::move(storing);\n  }(store_(std::move(inodes))));\n"
+            "  const std::vector<meta::InodeId> full;\n",
+        )
+    ],
+    "send-lengths-before-the-bytes-after-a-restart": [
+        (
+            "core/storage/client/file_system.cc",
+            "  if (!left_sessions_.empty()) FF_CO_TRY",
+            "  if (left_sessions_.size() > 1000) FF_CO_TRY",
+        )
+    ],
+    # The bytes are stored when the changes are sent, but after the sync of their chain.
+    "sync-a-file-before-its-bytes-are-stored": [
+        (
+            "core/storage/client/file_system.cc",
+            "  if (!deferred_.empty()) {\n",
+            "  if (!deferred_.empty() && (rights & meta::kMayWrite) == 0) {\n",
+        )
+    ],
+    "return-from-fsync-before-the-changes-are-sent": [
+        (
+            "core/storage/client/file.cc",
+            "  co_return co_await of_.metadata_.sync();\n",
+            "  co_return co_await of_.metadata_.MetaClient::sync();\n",
+        )
+    ],
+    "drop-the-bytes-of-closed-files-when-disks-are-full": [
+        (
+            "core/storage/client/file_system_deferred.cc",
+            "      wait_for_room(file);\n      continue;\n",
+            "      file->behind_.drop_buffers();\n",
+        )
+    ],
     "lose-the-tail-of-the-journal": [
         (
             "core/storage/client/delegations.cc",

@@ -65,6 +65,12 @@ class DeferredClosesTest : public FileSystemWorld {
     }
   }
 
+  void set_full(bool full) {
+    for (const auto& node : cluster_.nodes()) {
+      node->disk().set_fault(sim::SimOp::write, full ? 1 : 0, ENOSPC);
+    }
+  }
+
   std::unique_ptr<Survivor> first_;
   InodeId dir_ = 0;
 };
@@ -187,6 +193,100 @@ TEST_F(DeferredClosesTest, ALostLeaseDoesNotLoseBytesOfAFileThatTheServersKnow) 
   for (const auto& manager : cluster_.managers()) stage_.net.unblock("first", manager->name());
   cut_storage(false);
   EXPECT_TRUE(eventually([&] { return seen("f") == "text"; }));
+  EXPECT_EQ(fsck().problems(), 0u);
+}
+
+// The disks become full between close(2) and the moment at which the bytes are stored.
+class FullDisksTest : public DeferredClosesTest {
+ protected:
+  void SetUp() override {
+    DeferredClosesTest::SetUp();
+    set_full(true);
+    ASSERT_TRUE(write("f", text_));
+    auto made = run(holder().metadata().create({}, {.id = dir_}, "other", {.mode = 0644}));
+    ASSERT_TRUE(io::ok(made));
+  }
+  InodeId id() { return run(metadata().lookup({}, {.id = dir_}, "f"))->inode.id; }
+  const std::string text_ = text_of(1, 50 * kKiB);
+};
+
+TEST_F(FullDisksTest, TheBytesAreKeptUntilThereIsRoom) {
+  const int64_t before_ns = stage_.world.now_ns();
+  EXPECT_EQ(seen("other"), "");
+  EXPECT_LT(stage_.world.now_ns() - before_ns, 5 * kSecond);  // other changes do not wait
+  EXPECT_EQ(seen("f"), "");
+  EXPECT_EQ(holder().waiting_files(), 1u);
+  const auto opened = run(holder().open({}, {.id = id()}, meta::kMayRead));
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.error().sys, ENOSPC);
+  EXPECT_EQ(run(holder().stat({.id = id()}))->inode.length, text_.size());
+  pass(100 * kSecond);
+  set_full(false);
+  EXPECT_TRUE(eventually([&] { return seen("f") == text_; }));
+  EXPECT_EQ(holder().waiting_files(), 0u);
+  EXPECT_EQ(holder().dirty_bytes(), 0u);
+  pass(2 * kSecond);
+  EXPECT_EQ(fsck().problems(), 0u);
+  EXPECT_EQ(fsck().sessions(), 0u);
+}
+
+TEST_F(FullDisksTest, WhoHasTheFileOpenGetsTheErrorFromFsync) {
+  pass(3 * kSecond);
+  auto made = run(holder().create({}, {.id = dir_}, "open", {.mode = 0644}));
+  ASSERT_TRUE(io::ok(made));
+  ASSERT_TRUE(io::ok(run((*made)->write_behind(0, as_bytes(text_)))));
+  const auto closed = run((*made)->flush_on_close((*made)->cursor()));
+  ASSERT_FALSE(closed.ok());  // none is deferred any more
+  EXPECT_EQ(closed.error().sys, ENOSPC);
+  const auto synced = run((*made)->sync());
+  ASSERT_FALSE(synced.ok());
+  EXPECT_EQ(synced.error().sys, ENOSPC);
+  (void)run((*made)->close());
+}
+
+TEST_F(FullDisksTest, ARemovedFileNeedsNoRoom) {
+  pass(3 * kSecond);
+  ASSERT_EQ(holder().waiting_files(), 1u);
+  ASSERT_TRUE(io::ok(run(metadata().unlink({}, {.id = dir_}, "f", std::nullopt))));
+  EXPECT_TRUE(eventually([&] { return holder().waiting_files() == 0; }));
+  EXPECT_EQ(holder().dirty_bytes(), 0u);
+}
+
+TEST_F(FullDisksTest, ASuccessorStoresTheBytes) {
+  pass(3 * kSecond);
+  ASSERT_EQ(holder().waiting_files(), 1u);
+  Survivor second(stage_, "second", first_->records, first_->data, true);
+  cut_off(cluster_, "first");
+  set_full(false);
+  ASSERT_TRUE(io::ok(run(second.files.start(INT64_MAX))));
+  auto restored = run(second.files.restore());
+  ASSERT_TRUE(io::ok(restored));
+  for (const auto& file : restored->writers) EXPECT_TRUE(io::ok(run(file->close())));
+  EXPECT_EQ(seen("f"), text_);
+}
+
+// The successor cannot store the bytes before its lease ends, since others ask for the directory.
+TEST_F(DeferredClosesTest, ASuccessorSendsNoLengthBeforeTheBytes) {
+  cut_storage(true);
+  ASSERT_TRUE(write("f", "text"));
+  Survivor second(stage_, "second", first_->records, first_->data, true);
+  cut_off(cluster_, "first");
+  for (const auto& node : cluster_.nodes()) stage_.net.block("second", node->name());
+  ASSERT_TRUE(io::ok(run(second.files.start(INT64_MAX))));
+  std::optional<Result<FileSystem::Restored>> restored;
+  Gate gate(stage_.world.loop());
+  gate.spawn([](Task<Result<FileSystem::Restored>> restoring,
+                std::optional<Result<FileSystem::Restored>>& into) -> Task<void> {
+    into.emplace(co_await std::move(restoring));
+  }(second.files.restore(), restored));
+  EXPECT_EQ(seen("f"), "");  // as of a writer that has not closed it yet
+  EXPECT_FALSE(restored);
+  for (const auto& node : cluster_.nodes()) stage_.net.unblock("second", node->name());
+  ASSERT_TRUE(eventually([&] { return restored.has_value(); }));
+  ASSERT_TRUE(io::ok(*restored));
+  // Their length reports were lost with the lease, which is an error.
+  for (const auto& file : (*restored)->writers) EXPECT_FALSE(run(file->close()).ok());
+  EXPECT_EQ(seen("f"), "text");
   EXPECT_EQ(fsck().problems(), 0u);
 }
 

@@ -315,6 +315,31 @@ TEST_F(FileTest, GoneWhileItIsRead) {
   EXPECT_EQ(got.error().sys, ESTALE);
 }
 
+// The read has asked for the length and waits for storage when the file is removed.
+TEST_F(FileTest, GoneWhileAReadWaitsForStorage) {
+  const uint64_t id = make("f", "text");
+  User other(stage_, "other");
+  ASSERT_TRUE(io::ok(run(other.files().start(INT64_MAX))));
+  const auto file = run(other.files().open({}, {.id = id}, meta::kMayRead));
+  ASSERT_TRUE(io::ok(file));
+  for (const auto& node : cluster_.nodes()) stage_.net.block("other", node->name());
+  std::optional<Result<uint64_t>> got;
+  std::byte memory[10];
+  Gate gate(stage_.world.loop());
+  gate.spawn(
+      [](Task<Result<uint64_t>> reading, std::optional<Result<uint64_t>>& into) -> Task<void> {
+        into.emplace(co_await std::move(reading));
+      }((*file)->read(0, memory), got));
+  pass(kSecond);
+  ASSERT_TRUE(io::ok(run(metadata().unlink({}, meta::root(), "f", std::nullopt))));
+  ASSERT_TRUE(eventually([&] { return stored() == 0; }));
+  EXPECT_FALSE(got);
+  for (const auto& node : cluster_.nodes()) stage_.net.unblock("other", node->name());
+  ASSERT_TRUE(eventually([&] { return got.has_value(); }));
+  ASSERT_FALSE(got->ok());
+  EXPECT_EQ(got->error().sys, ESTALE);
+}
+
 // The file is unlinked while it is open for writing: its chunks stay until it is closed.
 TEST_F(FileTest, RemovedWhileItIsWritten) {
   auto file = create("f");
