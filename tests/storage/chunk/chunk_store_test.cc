@@ -108,7 +108,10 @@ TEST_F(StoreTest, ManySmallOverwritesAreRightWhereverTheyFall) {
   EXPECT_TRUE(world_.get(id_) == text);
 }
 
-TEST_F(StoreTest, SmallOverwritesWriteLittle) {
+TEST_F(StoreTest, SmallOverwritesWriteLittleWithoutTheLog) {
+  world_.close();
+  world_.data_segments_max = 0;
+  ASSERT_TRUE(ok(world_.open()));
   ASSERT_TRUE(ok(world_.write(id_, bytes_of(1, kMiB))));
   ASSERT_TRUE(ok(world_.run(world_.store->sync())));
   const auto used = [&] {
