@@ -112,10 +112,10 @@ Task<Result<void>> ChunkStore::commit_rows(RowChanges changes) {
   co_return Result<void>();
 }
 
-// Replaces the chunk's row by `next` and applies `more` in the same transaction, which also stores
-// the undo row, and the data of a small update.
-Task<Result<void>> ChunkStore::commit_versions(Claim& claim, ChunkVersions next, RowChanges more,
-                                               const NewVersion* made) {
+// The rows that replace the chunk's row by `next`, with `more`, the undo row, and the data of a
+// small update. The next call must be that of the committer.
+ChunkStore::Change ChunkStore::change_of(Claim& claim, ChunkVersions next, RowChanges more,
+                                         const NewVersion* made) {
   const uint64_t epoch = blocks_.epoch();
   Chunk& chunk = claim.chunk();
   const ChunkId id = claim.id();
@@ -138,15 +138,32 @@ Task<Result<void>> ChunkStore::commit_versions(Claim& claim, ChunkVersions next,
       {.key = key_of(RowKind::chunk, {claim.target_id(), id.inode, id.index}), .body = row});
   const bool renewed = !next.suspect() && claim.target().damaged.contains(id);
   if (renewed) more.push_back(damage_row(claim.target_id(), id, false));
-  FF_CO_TRY(co_await commit_rows(std::move(more)));
-  if (renewed) claim.target().damaged.erase(id);
-  if (undo) chunk.undo_epoch = epoch;
-  chunk.changed_epoch = epoch;
-  update_tombstones(claim.target(), id, next);
+  return {.next = std::move(next),
+          .rows = std::move(more),
+          .epoch = epoch,
+          .undo = undo,
+          .renewed = renewed};
+}
+
+// The change is in the log.
+void ChunkStore::install(Claim& claim, Change change) {
+  Chunk& chunk = claim.chunk();
+  ChunkVersions& next = change.next;
+  if (change.renewed) claim.target().damaged.erase(claim.id());
+  if (change.undo) chunk.undo_epoch = change.epoch;
+  chunk.changed_epoch = change.epoch;
+  update_tombstones(claim.target(), claim.id(), next);
   claim.target().bytes += next.committed.state.length - chunk.versions.committed.state.length;
   chunk.versions = std::move(next);
-  changed_epoch_ = std::max(changed_epoch_, epoch);
+  changed_epoch_ = std::max(changed_epoch_, change.epoch);
   changed_.set();
+}
+
+Task<Result<void>> ChunkStore::commit_versions(Claim& claim, ChunkVersions next, RowChanges more,
+                                               const NewVersion* made) {
+  Change change = change_of(claim, std::move(next), std::move(more), made);
+  FF_CO_TRY(co_await commit_rows(std::exchange(change.rows, {})));
+  install(claim, std::move(change));
   co_return Result<void>();
 }
 

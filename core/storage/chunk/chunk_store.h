@@ -91,6 +91,11 @@ class ChunkStore {
   // such pending version).
   Task<Result<ChunkState>> commit(TargetId target, ChunkId id, uint64_t version,
                                   uint64_t chain_version);
+  // The same at once, for a caller whose successors have committed: the record of it shares a later
+  // write, at most a millisecond from now. If the process dies before, the version is pending
+  // again, and the chain settles it.
+  Result<ChunkState> commit_soon(TargetId target, ChunkId id, uint64_t version,
+                                 uint64_t chain_version);
   // Drops the pending version and its channel result. Call it only when certainly no target has
   // committed that version.
   Task<Result<ChunkState>> drop_pending(TargetId target, ChunkId id, uint64_t version);
@@ -241,6 +246,15 @@ class ChunkStore {
   static bool has_content(const ChunkState& state);
   static void mark_suspect(const ChunkVersions& versions);
   // `made`: the new version in `next`; null: the change writes no data.
+  struct Change {
+    ChunkVersions next;
+    RowChanges rows;
+    uint64_t epoch = 0;
+    bool undo = false;
+    bool renewed = false;
+  };
+  Change change_of(Claim& claim, ChunkVersions next, RowChanges more, const NewVersion* made);
+  void install(Claim& claim, Change change);
   Task<Result<void>> commit_versions(Claim& claim, ChunkVersions next, RowChanges more,
                                      const NewVersion* made);
   Task<Result<void>> keep_durable();
@@ -249,6 +263,8 @@ class ChunkStore {
 
   // chunk_store_update.cc
   Task<Result<ChunkState>> do_write(Update update);
+  struct PendingCommit;
+  Result<PendingCommit> begin_commit(const Claim& claim, uint64_t version, uint64_t chain_version);
   Task<Result<ChunkState>> do_commit(TargetId target, ChunkId id, uint64_t version,
                                      uint64_t chain_version);
   Task<Result<ChunkState>> do_drop_pending(TargetId target, ChunkId id, uint64_t version);

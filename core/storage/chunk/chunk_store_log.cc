@@ -232,22 +232,24 @@ Task<Result<void>> ChunkStore::carry_units(const MovedChunk& moved) {
 
 // Moves all data before `end` out of the log, so that nobody needs the segments before.
 Task<Result<void>> ChunkStore::move_log(uint64_t end) {
+  FF_CO_TRY(co_await make_all_durable());
   for (;;) {
-    FF_CO_TRY(co_await make_all_durable());
     FF_CO_TRY(co_await wait_for_reads());
-    const ChunkIds ids = chunks_in_log(end);
-    if (ids.empty()) co_return Result<void>();
     std::vector<MovedChunk> all;
-    for (const auto& [target, id] : ids) {
+    for (const auto& [target, id] : chunks_in_log(end)) {
       FF_CO_TRY(MovedChunk moved, co_await move_units(target, id, end));
       all.push_back(std::move(moved));
       if (all.size() % kChunksPerTurn == 0) (void)co_await YieldWait(options_.loop);
     }
-    FF_CO_TRY(co_await make_all_durable());
+    if (!all.empty()) FF_CO_TRY(co_await make_all_durable());
     FF_CO_TRY(co_await release_all(all));
     for (const MovedChunk& moved : all) {
       if (!moved.carried.empty()) FF_CO_TRY(co_await carry_units(moved));
     }
+    // Undo rows may have the data, too, until all is durable that is now.
+    const bool last = chunks_in_log(end).empty();
+    FF_CO_TRY(co_await make_all_durable());
+    if (last) co_return co_await wait_for_reads();
   }
 }
 

@@ -81,6 +81,14 @@ uint64_t filled_by(const VersionRecord& version) {
              : 0;
 }
 
+// Results of pending versions come from the rows of their chunks, all others from rows of their
+// own.
+void keep_newest(std::map<std::pair<uint64_t, uint64_t>, ChannelResult>& channels,
+                 std::pair<uint64_t, uint64_t> channel, const ChannelResult& result) {
+  const auto [known, is_new] = channels.try_emplace(channel, result);
+  if (!is_new && known->second.sequence < result.sequence) known->second = result;
+}
+
 uint64_t slots_of(const VersionRecord& version) {
   uint64_t slots = 0;
   for (const Overlay& overlay : version.overlays)
@@ -266,6 +274,15 @@ Result<void> ChunkStore::load_chunk(std::string_view key, std::string_view body)
   if (chunks.can_rest(*record)) return chunks.load_resting(id, *record);
   FF_TRY(auto versions, load_versions(*record, nullptr));
   update_tombstones(target->second, id, versions);
+  if (versions.pending) {
+    const RequestId& request_id = versions.pending->request_id;
+    keep_newest(target->second.channels, {request_id.client, request_id.channel},
+                {.sequence = request_id.sequence,
+                 .id = id,
+                 .state = versions.pending->version.state,
+                 .committed = false,
+                 .used_ns = options_.loop.clock().wall_ns()});
+  }
   chunks.find_or_create(id).versions = std::move(versions);
   return {};
 }
@@ -304,7 +321,8 @@ Result<void> ChunkStore::load_channel_result(std::string_view key, std::string_v
   const auto target = numbers ? targets_.find((*numbers)[0]) : targets_.end();
   if (target == targets_.end()) return bad_row("row of a channel without a target");
   const Channel channel((*numbers)[1], (*numbers)[2]);
-  FF_TRY(target->second.channels[channel], decode_result(body));
+  FF_TRY(const ChannelResult result, decode_result(body));
+  keep_newest(target->second.channels, channel, result);
   return {};
 }
 

@@ -354,45 +354,86 @@ Task<Result<ChunkState>> ChunkStore::do_write(Update update) {
   }
   RowChanges more;
   claimed.lock_channel(update.request_id);
-  more.push_back(result_row(update.target, update.request_id, result));
+  // The row of a pending version names its update, so a row of its result would say nothing new.
+  if (at_once) more.push_back(result_row(update.target, update.request_id, result));
   FF_CO_TRY(co_await commit_versions(claimed, std::move(next), std::move(more), &made));
   claimed.target().channels[{update.request_id.client, update.request_id.channel}] = result;
   co_return state_of(claimed.versions());
 }
 
-Task<Result<ChunkState>> ChunkStore::do_commit(TargetId target, ChunkId id, uint64_t version,
-                                               uint64_t chain_version) {
-  FF_CO_TRY(Claim claimed, claim(target, id));
-  const ChunkVersions& now = claimed.versions();
-  if (version > 0 && now.committed.state.version == version) co_return state_of(now);
+// The state after a commit; nothing when it is committed already.
+struct ChunkStore::PendingCommit {
+  std::optional<ChunkVersions> next;
+  RequestId request_id;
+  std::optional<ChannelResult> result;  // nothing: the channel has a newer one
+};
+
+Result<ChunkStore::PendingCommit> ChunkStore::begin_commit(const Claim& claim, uint64_t version,
+                                                           uint64_t chain_version) {
+  const ChunkVersions& now = claim.versions();
+  PendingCommit commit;
+  if (version > 0 && now.committed.state.version == version) return commit;
   if (!now.pending || now.pending->version.state.version != version) {
-    co_return fail(Errc::refused, "{}: chunk {} of target {} has no pending version {}", dir(),
-                   to_string(id), target, version);
+    return fail(Errc::refused, "{}: chunk {} of target {} has no pending version {}", dir(),
+                to_string(claim.id()), claim.target_id(), version);
   }
-  const RequestId request_id = now.pending->request_id;
   const int64_t wall_ns = options_.loop.clock().wall_ns();
-  ChunkVersions next;
+  commit.request_id = now.pending->request_id;
+  ChunkVersions& next = commit.next.emplace();
   next.committed = now.pending->version;
   next.chain_version = chain_version;
   next.removed_ns = next.committed.state.removed ? wall_ns : 0;
-  const ChannelResult result{.sequence = request_id.sequence,
-                             .id = id,
-                             .state = next.committed.state,
-                             .committed = true,
-                             .used_ns = wall_ns};
   // The channel may have a newer result, when its client gave up on this update.
-  const auto kept = claimed.target().channels.find({request_id.client, request_id.channel});
-  const bool newer =
-      kept != claimed.target().channels.end() && kept->second.sequence > request_id.sequence;
+  const auto& channels = claim.target().channels;
+  const auto kept = channels.find({commit.request_id.client, commit.request_id.channel});
+  if (kept != channels.end() && kept->second.sequence > commit.request_id.sequence) return commit;
+  commit.result = ChannelResult{.sequence = commit.request_id.sequence,
+                                .id = claim.id(),
+                                .state = next.committed.state,
+                                .committed = true,
+                                .used_ns = wall_ns};
+  return commit;
+}
+
+namespace {
+
+void store_result(std::map<std::pair<uint64_t, uint64_t>, ChannelResult>& channels,
+                  const RequestId& request_id, const std::optional<ChannelResult>& result) {
+  if (result) channels[{request_id.client, request_id.channel}] = *result;
+}
+
+}  // namespace
+
+Task<Result<ChunkState>> ChunkStore::do_commit(TargetId target, ChunkId id, uint64_t version,
+                                               uint64_t chain_version) {
+  FF_CO_TRY(Claim claimed, claim(target, id));
+  FF_CO_TRY(PendingCommit commit, begin_commit(claimed, version, chain_version));
+  if (!commit.next) co_return state_of(claimed.versions());
   RowChanges more;
-  claimed.lock_channel(request_id);
-  if (!newer) more.push_back(result_row(target, request_id, result));
+  claimed.lock_channel(commit.request_id);
+  if (commit.result) more.push_back(result_row(target, commit.request_id, commit.result));
   // Its data needs no undo row: the one of the update is there until the data is durable.
   NewVersion no_data;
   no_data.log_only = true;
-  FF_CO_TRY(co_await commit_versions(claimed, std::move(next), std::move(more), &no_data));
-  if (!newer) claimed.target().channels[{request_id.client, request_id.channel}] = result;
+  FF_CO_TRY(co_await commit_versions(claimed, std::move(*commit.next), std::move(more), &no_data));
+  store_result(claimed.target().channels, commit.request_id, commit.result);
   co_return state_of(claimed.versions());
+}
+
+Result<ChunkState> ChunkStore::commit_soon(TargetId target, ChunkId id, uint64_t version,
+                                           uint64_t chain_version) {
+  FF_TRY(Claim claimed, claim(target, id));
+  FF_TRY(PendingCommit commit, begin_commit(claimed, version, chain_version));
+  if (!commit.next) return state_of(claimed.versions());
+  RowChanges more;
+  if (commit.result) more.push_back(result_row(target, commit.request_id, commit.result));
+  NewVersion no_data;
+  no_data.log_only = true;
+  Change change = change_of(claimed, std::move(*commit.next), std::move(more), &no_data);
+  committer_->commit_later(change.rows);
+  install(claimed, std::move(change));
+  store_result(claimed.target().channels, commit.request_id, commit.result);
+  return state_of(claimed.versions());
 }
 
 Task<Result<ChunkState>> ChunkStore::do_drop_pending(TargetId target, ChunkId id,

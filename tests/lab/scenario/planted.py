@@ -68,58 +68,6 @@ CHAIN = {
             "  files(block.location.size_class).bitmap.free(block.location.number);",
         )
     ],
-    # Blocks are overwritten in place; what they have to hold is nowhere if the power is lost.
-    "overwrite-blocks-before-the-log-is-durable": [
-        (
-            "core/storage/chunk/chunk_store_log.cc",
-            "  for (;;) {\n    FF_CO_TRY(co_await make_all_durable());\n"
-            "    FF_CO_TRY(co_await wait_for_reads());\n",
-            "  for (;;) {\n    FF_CO_TRY(co_await wait_for_reads());\n",
-        )
-    ],
-    # The rows say that the data is in the blocks; it is only on its way.
-    "forget-the-log-before-the-blocks-are-durable": [
-        (
-            "core/storage/chunk/chunk_store_log.cc",
-            "    FF_CO_TRY(co_await make_all_durable());\n"
-            "    FF_CO_TRY(co_await release_all(all));\n",
-            "    FF_CO_TRY(co_await release_all(all));\n",
-        )
-    ],
-    "use-a-segment-again-too-soon": [
-        (
-            "core/storage/chunk/chunk_store_log.cc",
-            "  FF_CO_TRY(co_await move_log(metadata_->segment_lsn()));\n",
-            "",
-        )
-    ],
-    "forget-a-commit-record": [
-        (
-            "core/storage/chunk/chunk_store.cc",
-            "  more.push_back(\n"
-            "      {.key = key_of(RowKind::chunk, {claim.target_id(), id.inode, id.index}), "
-            ".body = row});\n",
-            "  if (next.pending || next.committed.state.version % 4 != 0)\n"
-            "    more.push_back({.key = key_of(RowKind::chunk,\n"
-            "                                  {claim.target_id(), id.inode, id.index}),\n"
-            "                    .body = row});\n",
-        )
-    ],
-    "trust-a-torn-entry-of-the-log": [
-        (
-            "core/storage/chunk/log_segment.cc",
-            "  if (load_le<uint32_t>(from) != simd::crc32c(covered, header_.salt)) "
-            "return std::nullopt;\n",
-            "  (void)covered;\n",
-        )
-    ],
-    "read-a-block-while-it-is-overwritten": [
-        (
-            "core/storage/chunk/chunk_store_log.cc",
-            "    FF_CO_TRY(co_await wait_for_reads());\n",
-            "",
-        )
-    ],
     "forget-the-fence": [
         (
             "core/storage/cluster/member.cc",
@@ -178,8 +126,8 @@ CHAIN = {
     "forget-results-at-restart": [
         (
             "core/storage/chunk/chunk_store_open.cc",
-            "  FF_TRY(target->second.channels[channel], decode_result(body));\n",
-            "  FF_TRY(decode_result(body));\n  (void)channel;\n",
+            "  keep_newest(target->second.channels, channel, result);\n  return {};",
+            "  (void)channel;\n  return {};",
         )
     ],
     # Alone it does no harm: no target serves before it has settled what is pending.
