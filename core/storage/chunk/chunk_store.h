@@ -338,7 +338,8 @@ class ChunkStore {
   std::vector<std::pair<TargetId, ChunkId>>
       unrecorded_damage_;              // damage to be recorded by the next sync pass
   std::shared_ptr<Phase> read_phase_;  // held by each read that begins, until it ends
-  Event sync_requested_;               // set by sync()
+  Event checkpoint_ended_;
+  Event sync_requested_;  // set by sync()
   Event pass_finished_;
   std::unique_ptr<Committer> committer_;
   Gate gate_;

@@ -287,6 +287,8 @@ Task<void> ChunkStore::run_checkpoints() {
     (void)co_await committer_->checkpoint_needed();
     if (checkpoints_.cancellation().requested() || failure_) co_return;
     auto done = co_await checkpoint();
+    checkpoint_ended_.set();
+    checkpoint_ended_.reset();
     if (checkpoints_.cancellation().requested() || failure_) co_return;
     if (done) continue;
     committer_->put_off_checkpoint();  // the disk is full, or the store fails now

@@ -32,6 +32,10 @@ struct ChunkStore::StagedWrite {
 
 namespace {
 
+// Small updates wait for a checkpoint that is late: without the log they would write more, and the
+// disk is busy as it is.
+constexpr int64_t kLogRoomNs = kSecond;
+
 // CRC32C of the whole version, computed from the CRCs of its units.
 uint32_t whole_checksum(const ChunkVersion& version, const Crcs& crcs) {
   uint32_t checksum = 0;
@@ -322,6 +326,10 @@ RowChange result_row(TargetId target, const RequestId& request_id,
 }  // namespace
 
 Task<Result<ChunkState>> ChunkStore::do_write(Update update) {
+  if (metadata_->will_have_room() && update.type == UpdateType::write &&
+      update.data.size() <= kLoggedUpdateMax) {
+    (void)co_await checkpoint_ended_.wait(options_.loop.now_ns() + kLogRoomNs);
+  }
   FF_CO_TRY(Claim claimed, claim(update.target, update.id));
   const ChunkVersions& now = claimed.versions();
   if (now.pending || update.version != now.committed.state.version + 1) {

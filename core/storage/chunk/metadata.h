@@ -34,11 +34,11 @@
 namespace ff::chunk {
 
 constexpr uint64_t kLogSegmentBytes = 8 * kMiB;
-// Full segments before a checkpoint. So many collect the small updates of 32 MiB, which share the
-// cost of the checkpoint; opening a disk reads them.
-constexpr size_t kCheckpointSegments = 4;
+// Full segments before a checkpoint. So many collect the small updates of 64 MiB, which share the
+// cost of the checkpoint, and the pages of checksums that it writes; opening a disk reads them.
+constexpr size_t kCheckpointSegments = 8;
 // With this many full segments no more data goes to the log, only rows: the checkpoints are behind.
-constexpr size_t kDataSegmentsMax = 16;
+constexpr size_t kDataSegmentsMax = 24;
 
 struct MetadataOptions {
   io::Disk& disk;
@@ -83,8 +83,10 @@ class Metadata {
   // The place of data in the log.
   LogPlace find(uint64_t lsn) const { return log_.find(lsn); }
   // Whether data may go to the log: there is space on the disk, and the checkpoints keep up.
-  bool has_room_for_data() const {
-    return log_.has_space() && log_.closed().size() < data_segments_max_;
+  bool has_room_for_data() const { return log_.has_space() && !is_full_of_data(); }
+  // Whether it will have room after the checkpoint that is due or under way.
+  bool will_have_room() const {
+    return data_segments_max_ > 0 && log_.has_space() && is_full_of_data() && tried_ == 0;
   }
 
   // The end of the log in bytes since the disk was made. Never falls unless the disk loses changes.
@@ -114,6 +116,7 @@ class Metadata {
  private:
   explicit Metadata(const MetadataOptions& options);
   CheckpointJob job(uint64_t end);
+  bool is_full_of_data() const { return log_.closed().size() >= data_segments_max_; }
   Result<void> remove_leftovers();
 
   io::Disk& disk_;

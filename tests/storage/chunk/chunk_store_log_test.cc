@@ -182,6 +182,15 @@ TEST_F(LogTest, TheLogStaysBoundedAndItsFilesAreUsedAgain) {
   EXPECT_TRUE(world_.get(id_) == text_);
 }
 
+TEST_F(LogTest, SmallUpdatesWaitForACheckpointThatIsLate) {
+  world_.close();
+  world_.data_segments_max = 2;
+  ASSERT_TRUE(ok(world_.open()));
+  for (uint64_t i = 0; i < 150; ++i) ASSERT_TRUE(ok(overwrite(i * 4096 % kMiB, 4096)));
+  EXPECT_EQ(used_blocks(), 1u);  // no overlays
+  EXPECT_TRUE(world_.get(id_) == text_);
+}
+
 TEST_F(LogTest, WithoutSpaceForSegmentsSmallUpdatesGoToOverlays) {
   ASSERT_TRUE(ok(overwrite(0, 4096)));
   EXPECT_EQ(used_blocks(), 1u);
