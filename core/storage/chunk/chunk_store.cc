@@ -163,7 +163,8 @@ void ChunkStore::install(Claim& claim, Change change) {
 Task<Result<void>> ChunkStore::commit_versions(Claim& claim, ChunkVersions next, RowChanges more,
                                                const NewVersion* made) {
   Change change = change_of(claim, std::move(next), std::move(more), made);
-  FF_CO_TRY(co_await commit_rows(std::exchange(change.rows, {})));
+  RowChanges rows = std::move(change.rows);
+  FF_CO_TRY(co_await commit_rows(std::move(rows)));
   install(claim, std::move(change));
   co_return Result<void>();
 }

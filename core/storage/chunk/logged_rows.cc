@@ -48,7 +48,7 @@ class Cursor {
   size_t at_pending_ = 0;
 };
 
-LoggedRecord record_of(const UnitData& unit, const ChunkVersions& versions) {
+LoggedRecord row_record(const UnitData& unit, const ChunkVersions& versions) {
   LoggedRecord record{.committed = unit.committed, .pending = {}};
   if (unit.pending == unit.committed) return record;
   record.pending = LoggedRecord::Pending{.version = versions.pending->version.state.version,
@@ -118,9 +118,9 @@ void append_logged_rows(RowChanges& changes, TargetId target, const ChunkId& id,
     if (unit == kChecksumUnitsMax) return;
     const UnitData was = old.take(unit);
     const UnitData is = fresh.take(unit);
-    if (was.any() && may_stay(record_of(was, before), is, after)) continue;
+    if (was.any() && may_stay(row_record(was, before), is, after)) continue;
     RowChange row{.key = key_of_unit(target, id, unit), .body = std::nullopt};
-    if (is.any()) row.body = encode(record_of(is, after));
+    if (is.any()) row.body = encode(row_record(is, after));
     changes.push_back(std::move(row));
   }
 }
