@@ -57,12 +57,15 @@ void StorageProcess::start() {
   FF_CHECK(io::make_dirs(memory_, kMemoryDir).ok());
   // Half of the processes use direct writes only, the others buffered writes too.
   const uint64_t paged = simulation_.rng.below(2) == 0 ? 0 : chunk::kBufferedWriteMax;
+  // Small segments: their checkpoints move data out of the log.
+  const uint64_t segment = (uint64_t{16} << id_ % 3) * kKiB;
   live_ = std::make_unique<Live>(simulation_, name_, disk_,
                                  chain::StorageOptions{.dirs = {kDir},
                                                        .node = id_,
                                                        .name = name_,
                                                        .boot_id = boot_,
                                                        .buffered_write_max = paged,
+                                                       .log_segment_bytes = segment,
                                                        .commit_on = chunk::CommitOn::loop,
                                                        .memory_disk = &memory_,
                                                        .memory_dir = kMemoryDir});

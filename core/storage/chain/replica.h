@@ -216,6 +216,7 @@ class Replica {
   Task<Result<UpdateOutcome>> forward_to_successor(InflightUpdate& inflight, ChainRole role,
                                                    cluster::Target successor, uint64_t version);
   Task<Result<UpdateOutcome>> commit(InflightUpdate& inflight, uint64_t chain_version);
+  Result<UpdateOutcome> commit_soon(InflightUpdate& inflight, uint64_t chain_version);
   Task<Result<void>> read_whole(InflightUpdate& inflight);
   Task<Result<void>> check_own_copy(InflightUpdate& inflight, Error error);
   Task<Result<UpdateOutcome>> drop_pending(InflightUpdate& inflight, Error error);

@@ -273,7 +273,7 @@ Task<Result<UpdateOutcome>> Replica::replicate(InflightUpdate& inflight) {
       // committed too, it asks the tail (replica_read.cc) and holds the lock of the chunk.
       inflight.outcome = UpdateOutcome{inflight.state, passed->chain_version};
       inflight.ended.set();
-      co_return co_await commit(inflight, passed->chain_version);
+      co_return commit_soon(inflight, passed->chain_version);
     }
     if (is_refusal(passed.error())) {
       co_return co_await drop_pending(inflight, std::move(passed).error());
@@ -455,6 +455,15 @@ Task<Result<UpdateOutcome>> Replica::commit(InflightUpdate& inflight, uint64_t c
       co_await store_.commit(id_, inflight.update.id, inflight.state.version, chain_version);
   if (!committed) co_return store_failed(committed.error());
   co_return UpdateOutcome{inflight.state, chain_version};
+}
+
+// The successors have committed: if this process dies before it has recorded that, the version is
+// pending again, and they tell.
+Result<UpdateOutcome> Replica::commit_soon(InflightUpdate& inflight, uint64_t chain_version) {
+  const auto committed =
+      store_.commit_soon(id_, inflight.update.id, inflight.state.version, chain_version);
+  if (!committed) return store_failed(committed.error());
+  return UpdateOutcome{inflight.state, chain_version};
 }
 
 // No successor has the update, so it never happened.

@@ -42,6 +42,7 @@ struct StorageOptions {
   bool format = false;       // also create disks in empty folders of an existing node
   bool direct = true;        // see chunk::ChunkStoreOptions
   uint64_t buffered_write_max = chunk::kBufferedWriteMax;
+  uint64_t log_segment_bytes = chunk::kLogSegmentBytes;
   chunk::CommitOn commit_on = chunk::CommitOn::thread;
   uint64_t copy_rate = 0;           // bytes per second of copies to syncing targets; 0: no limit
   uint64_t scrub_rate = 0;          // bytes per second of scrubbing; 0: no scrubbing

@@ -40,6 +40,7 @@ chunk::ChunkStoreOptions StorageNode::store_options(const std::string& dir) cons
           .cluster = cluster_,
           .boot_id = options_.boot_id,
           .commit_on = options_.commit_on,
+          .log_segment_bytes = options_.log_segment_bytes,
           .direct = options_.direct,
           .buffered_write_max = options_.buffered_write_max,
           .memory_disk = options_.memory_disk,

@@ -53,9 +53,9 @@ struct CheckpointJob {
   std::string dir = {};
   uint32_t disk_crc = 0;
   Checkpoint before = {};
-  std::vector<ClosedSegment> segments = {};  // all of the log since `before`
+  std::vector<ClosedSegment> segments = {};  // the log from `before` to next_segment
   uint64_t run_number = 0;                   // of the new run
-  uint64_t next_segment = 0;                 // the log after this checkpoint
+  uint64_t next_segment = 0;                 // the first one that is still needed afterwards
   uint64_t next_lsn = 0;
   std::shared_ptr<io::File> next_file = {};
 

@@ -8,10 +8,15 @@ namespace ff::chunk {
 namespace {
 
 constexpr uint8_t kFormat = 2;
+constexpr uint8_t kFormatLogged = 3;
 constexpr uint8_t kHasPending = 1;
 constexpr uint8_t kRemoved = 1;
 constexpr uint8_t kHasBlock = 2;
 constexpr uint8_t kHasOverlay = 4;
+constexpr uint8_t kHasLogged = 8;
+constexpr uint8_t kLoggedCommitted = 1;
+constexpr uint8_t kLoggedPending = 2;
+constexpr uint8_t kLoggedPendingData = 4;
 constexpr uint8_t kResultCommitted = 1;
 constexpr uint8_t kResultRemoved = 2;
 constexpr uint8_t kTargetRemoving = 1;
@@ -22,16 +27,7 @@ void put(std::string& out, const BlockLocation& location) {
   append_le(out, static_cast<uint32_t>(location.number));
 }
 
-void put(std::string& out, const VersionRecord& version) {
-  uint8_t flags = version.state.removed ? kRemoved : 0;
-  if (version.block) flags |= kHasBlock;
-  if (version.overlay_block) flags |= kHasOverlay;
-  append_le(out, version.state.version);
-  append_le(out, static_cast<uint32_t>(version.state.length));
-  append_le(out, version.state.checksum);
-  append_le(out, flags);
-  if (version.block) put(out, *version.block);
-  if (!version.overlay_block) return;
+void put_overlays(std::string& out, const VersionRecord& version) {
   put(out, *version.overlay_block);
   append_le(out, static_cast<uint8_t>(version.overlays.size()));
   for (const Overlay& overlay : version.overlays) {
@@ -39,6 +35,35 @@ void put(std::string& out, const VersionRecord& version) {
     append_le(out, overlay.slot);
     append_le(out, overlay.crc);
   }
+}
+
+void put_data(std::string& out, const LoggedUnit& logged) {
+  append_le(out, logged.crc);
+  append_le(out, logged.lsn);
+}
+
+void put(std::string& out, const VersionRecord& version) {
+  uint8_t flags = version.state.removed ? kRemoved : 0;
+  if (version.block) flags |= kHasBlock;
+  if (version.overlay_block) flags |= kHasOverlay;
+  if (!version.logged.empty()) flags |= kHasLogged;
+  append_le(out, version.state.version);
+  append_le(out, static_cast<uint32_t>(version.state.length));
+  append_le(out, version.state.checksum);
+  append_le(out, flags);
+  if (version.block) put(out, *version.block);
+  if (version.overlay_block) put_overlays(out, version);
+  if (version.logged.empty()) return;
+  append_le(out, static_cast<uint16_t>(version.logged.size()));
+  for (const LoggedUnit& logged : version.logged) {
+    append_le(out, logged.unit);
+    put_data(out, logged);
+  }
+}
+
+bool has_logged(const ChunkRecord& record) {
+  return !record.committed.logged.empty() ||
+         (record.pending && !record.pending->version.logged.empty());
 }
 
 // Reads fields from the front; past the end all are 0 and `sound` is false.
@@ -61,6 +86,10 @@ struct Fields {
     const uint64_t number = get<uint32_t>();
     sound &= size_class < kSizeClasses && number < kFileMax / block_bytes(size_class);
     return {.size_class = size_class, .number = number};
+  }
+  LoggedUnit data(uint8_t unit) {
+    const auto crc = get<uint32_t>();
+    return {.unit = unit, .crc = crc, .lsn = get<uint64_t>()};
   }
   uint8_t flags(uint8_t known) {
     const auto value = get<uint8_t>();
@@ -94,11 +123,24 @@ bool get_overlays(Fields& from, VersionRecord& version) {
   return from.sound;
 }
 
+bool get_logged(Fields& from, VersionRecord& version) {
+  const size_t count = from.get<uint16_t>();
+  if (!from.sound || !version.block || count == 0) return false;
+  const uint64_t unit_bytes = checksum_unit_bytes(version.block->size_class);
+  for (size_t i = 0; i < count; ++i) {
+    const LoggedUnit logged = from.data(from.get<uint8_t>());
+    if (i > 0 && logged.unit <= version.logged.back().unit) return false;
+    if (!from.sound || logged.unit * unit_bytes >= version.state.length) return false;
+    version.logged.push_back(logged);
+  }
+  return true;
+}
+
 bool get_version(Fields& from, VersionRecord& version) {
   version.state.version = from.get<uint64_t>();
   version.state.length = from.get<uint32_t>();
   version.state.checksum = from.get<uint32_t>();
-  const uint8_t flags = from.flags(kRemoved | kHasBlock | kHasOverlay);
+  const uint8_t flags = from.flags(kRemoved | kHasBlock | kHasOverlay | kHasLogged);
   version.state.removed = (flags & kRemoved) != 0;
   if ((flags & kHasBlock) != 0) version.block = from.location();
   if (!from.sound) return false;
@@ -106,7 +148,8 @@ bool get_version(Fields& from, VersionRecord& version) {
   if (version.state.length > room) return false;
   if (version.block && (version.state.length == 0 || version.state.removed)) return false;
   if (version.state.version == 0 && (version.block || version.state.removed)) return false;
-  return (flags & kHasOverlay) == 0 || get_overlays(from, version);
+  if ((flags & kHasOverlay) != 0 && !get_overlays(from, version)) return false;
+  return (flags & kHasLogged) == 0 || get_logged(from, version);
 }
 
 Error corrupt(std::string_view what) { return fail(Errc::corrupt, "{} is malformed", what); }
@@ -115,7 +158,7 @@ Error corrupt(std::string_view what) { return fail(Errc::corrupt, "{} is malform
 
 std::string encode(const ChunkRecord& record) {
   std::string out;
-  append_le(out, kFormat);
+  append_le(out, has_logged(record) ? kFormatLogged : kFormat);
   append_le(out, record.pending ? kHasPending : uint8_t{0});
   put(out, record.committed);
   append_le(out, record.chain_version);
@@ -131,13 +174,13 @@ std::string encode(const ChunkRecord& record) {
 Result<ChunkRecord> decode_record(std::string_view bytes) {
   Fields from{bytes};
   const auto format = from.get<uint8_t>();
-  if (from.sound && format > kFormat) {
+  if (from.sound && format > kFormatLogged) {
     return fail(Errc::newer_format, "a chunk's row has format {}, and this ff supports {}", format,
-                kFormat);
+                kFormatLogged);
   }
   ChunkRecord record;
   const uint8_t flags = from.flags(kHasPending);
-  if (format != kFormat || !get_version(from, record.committed)) return corrupt("a chunk's row");
+  if (format < kFormat || !get_version(from, record.committed)) return corrupt("a chunk's row");
   record.chain_version = from.get<uint64_t>();
   record.removed_ns = from.get<int64_t>();
   if ((flags & kHasPending) != 0) {
@@ -150,8 +193,38 @@ Result<ChunkRecord> decode_record(std::string_view bytes) {
       return corrupt("a chunk's row");
     }
   }
-  if (!from.done() || (record.committed.state.version == 0 && !record.pending)) {
+  if (!from.done() || (record.committed.state.version == 0 && !record.pending) ||
+      has_logged(record) != (format == kFormatLogged)) {
     return corrupt("a chunk's row");
+  }
+  return record;
+}
+
+std::string encode(const LoggedRecord& unit) {
+  uint8_t flags = unit.committed ? kLoggedCommitted : 0;
+  if (unit.pending) flags |= kLoggedPending;
+  if (unit.pending && unit.pending->data) flags |= kLoggedPendingData;
+  std::string out;
+  append_le(out, flags);
+  if (unit.committed) put_data(out, *unit.committed);
+  if (unit.pending) append_le(out, unit.pending->version);
+  if (unit.pending && unit.pending->data) put_data(out, *unit.pending->data);
+  return out;
+}
+
+Result<LoggedRecord> decode_logged(uint8_t unit, std::string_view bytes) {
+  Fields from{bytes};
+  LoggedRecord record;
+  const uint8_t flags = from.flags(kLoggedCommitted | kLoggedPending | kLoggedPendingData);
+  if ((flags & kLoggedCommitted) != 0) record.committed = from.data(unit);
+  if ((flags & kLoggedPending) != 0) {
+    record.pending.emplace().version = from.get<uint64_t>();
+    if ((flags & kLoggedPendingData) != 0) record.pending->data = from.data(unit);
+  }
+  const bool any = record.committed || (record.pending && record.pending->data);
+  const bool stray = (flags & kLoggedPendingData) != 0 && !record.pending;
+  if (!from.done() || !any || stray) {
+    return corrupt("the row of a chunk's unit in the log");
   }
   return record;
 }

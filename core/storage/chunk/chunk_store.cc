@@ -5,7 +5,7 @@
 // epoch, written in the transaction of that change. So after a power loss every chunk that changed
 // since the last pass has undo rows. Opening the disk (chunk_store_open.cc) verifies these chunks
 // and rolls back those whose data did not reach the disk. The blocks of older versions stay
-// allocated until then.
+// allocated until then. Changes whose data is in the log need no undo row.
 #include "storage/chunk/chunk_store.h"
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 
 #include "platform/base/check.h"
 #include "storage/chunk/chunk_store_claim.h"
+#include "storage/chunk/logged_rows.h"
 
 namespace ff::chunk {
 namespace {
@@ -40,9 +41,12 @@ ChunkStore::ChunkStore(ChunkStoreOptions options, DiskIdentity identity,
       blocks_(options_.disk, options_.dir, options_.direct, options_.buffered_write_max,
               options_.crc_cache_bytes, queue_),
       changed_(options_.loop),
+      read_phase_(std::make_shared<Phase>()),
+      checkpoint_ended_(options_.loop),
       sync_requested_(options_.loop),
       pass_finished_(options_.loop),
-      gate_(options_.loop) {}
+      gate_(options_.loop),
+      checkpoints_(options_.loop) {}
 
 ChunkStore::~ChunkStore() = default;
 
@@ -109,30 +113,59 @@ Task<Result<void>> ChunkStore::commit_rows(RowChanges changes) {
   co_return Result<void>();
 }
 
-// Replaces the chunk's row by `next` and applies `more` in the same transaction, which also stores
-// the undo row.
-Task<Result<void>> ChunkStore::commit_versions(Claim& claim, ChunkVersions next, RowChanges more) {
+// The rows that replace the chunk's row by `next`, with `more`, the undo row, and the data of a
+// small update. The next call must be that of the committer.
+ChunkStore::Change ChunkStore::change_of(Claim& claim, ChunkVersions next, RowChanges more,
+                                         const NewVersion* made) {
   const uint64_t epoch = blocks_.epoch();
   Chunk& chunk = claim.chunk();
   const ChunkId id = claim.id();
-  if (chunk.undo_epoch != epoch) {
-    more.push_back({.key = key_of(RowKind::undo, {epoch, claim.target_id(), id.inode, id.index}),
-                    .body = row_of(chunk.versions)});
+  if (made != nullptr && made->units > 0) {
+    ChunkVersion& version = next.pending ? next.pending->version : next.committed;
+    uint64_t lsn = committer_->next_data_lsn();
+    auto unit = std::ranges::lower_bound(version.logged, made->first_unit, {}, &LoggedUnit::unit);
+    for (uint64_t i = 0; i < made->units; ++i, ++unit, lsn += version.unit_bytes()) unit->lsn = lsn;
+    more.insert(more.begin(), data_change(made->to_log));
   }
+  const bool undo = (made == nullptr || !made->log_only) && chunk.undo_epoch != epoch;
+  if (undo) {
+    more.push_back({.key = key_of(RowKind::undo, {epoch, claim.target_id(), id.inode, id.index}),
+                    .body = undo_row_of(chunk.versions)});
+  }
+  append_logged_rows(more, claim.target_id(), id, chunk.versions, next);
   std::optional<std::string> row;
   if (!next.absent()) row = row_of(next);
   more.push_back(
       {.key = key_of(RowKind::chunk, {claim.target_id(), id.inode, id.index}), .body = row});
   const bool renewed = !next.suspect() && claim.target().damaged.contains(id);
   if (renewed) more.push_back(damage_row(claim.target_id(), id, false));
-  FF_CO_TRY(co_await commit_rows(std::move(more)));
-  if (renewed) claim.target().damaged.erase(id);
-  chunk.undo_epoch = epoch;
-  update_tombstones(claim.target(), id, next);
+  return {.next = std::move(next),
+          .rows = std::move(more),
+          .epoch = epoch,
+          .undo = undo,
+          .renewed = renewed};
+}
+
+// The change is in the log.
+void ChunkStore::install(Claim& claim, Change change) {
+  Chunk& chunk = claim.chunk();
+  ChunkVersions& next = change.next;
+  if (change.renewed) claim.target().damaged.erase(claim.id());
+  if (change.undo) chunk.undo_epoch = change.epoch;
+  chunk.changed_epoch = change.epoch;
+  update_tombstones(claim.target(), claim.id(), next);
   claim.target().bytes += next.committed.state.length - chunk.versions.committed.state.length;
   chunk.versions = std::move(next);
-  changed_epoch_ = std::max(changed_epoch_, epoch);
+  changed_epoch_ = std::max(changed_epoch_, change.epoch);
   changed_.set();
+}
+
+Task<Result<void>> ChunkStore::commit_versions(Claim& claim, ChunkVersions next, RowChanges more,
+                                               const NewVersion* made) {
+  Change change = change_of(claim, std::move(next), std::move(more), made);
+  RowChanges rows = std::move(change.rows);
+  FF_CO_TRY(co_await commit_rows(std::move(rows)));
+  install(claim, std::move(change));
   co_return Result<void>();
 }
 
@@ -165,6 +198,7 @@ void ChunkStore::mark_damaged(TargetId target, ChunkId id) {
 Task<Result<bool>> ChunkStore::verify(TargetId target, ChunkId id) {
   FF_CO_TRY(health());
   FF_CO_TRY(Target* const before, find(target));
+  const auto phase = read_phase_;
   const Chunk* const chunk = find(*before, id);
   if (chunk == nullptr) co_return true;
   ChunkVersion stored_versions[2];
@@ -250,12 +284,13 @@ Task<Result<void>> ChunkStore::sync() {
 }
 
 Task<Result<void>> ChunkStore::close() {
+  Error closed = fail(Errc::interrupted, "{}: the store is closed", dir());
+  co_await checkpoints_.close(closed);
   FF_CO_TRY(co_await sync());
   RowChanges changes;
   changes.push_back({.key = key_of(RowKind::disk, {}), .body = disk_row(true)});
   auto committed = co_await committer_->commit_durably(std::move(changes));
   co_await committer_->wait_idle();
-  Error closed = fail(Errc::interrupted, "{}: the store is closed", dir());
   co_await gate_.close(std::move(closed));
   if (!committed) co_return record_failure(std::move(committed).error());
   if (acked_ != nullptr) acked_->end(AckedPosition::State::closed);
@@ -265,6 +300,7 @@ Task<Result<void>> ChunkStore::close() {
 
 Task<void> ChunkStore::abandon() {
   Error abandoned = fail(Errc::interrupted, "{}: the store has failed", dir());
+  co_await checkpoints_.close(abandoned);
   co_await gate_.close(std::move(abandoned));
   co_await committer_->wait_idle();
 }
@@ -352,6 +388,7 @@ Task<Result<void>> ChunkStore::remove_chunks(TargetId id) {
                        .body = std::nullopt,
                        .end = at ? key_of(RowKind::chunk, {id, at->id.inode, at->id.index})
                                  : key_of(RowKind::chunk, {id, UINT64_MAX, UINT64_MAX}) + '\0'});
+    changes.push_back(erase_logged_rows(id, first, at ? std::optional(at->id) : std::nullopt));
     FF_CO_TRY(co_await commit_rows(std::move(changes)));
     for (const ChunkId& removed : ids) {
       target.tombstones.erase(removed);

@@ -30,6 +30,7 @@
 #include "platform/io/async.h"
 #include "platform/io/disk.h"
 #include "storage/chunk/acked_position.h"
+#include "storage/chunk/aligned_buffer.h"
 #include "storage/chunk/block_store.h"
 #include "storage/chunk/chunk.h"
 #include "storage/chunk/chunk_store_types.h"
@@ -90,6 +91,11 @@ class ChunkStore {
   // such pending version).
   Task<Result<ChunkState>> commit(TargetId target, ChunkId id, uint64_t version,
                                   uint64_t chain_version);
+  // The same at once, for a caller whose successors have committed: the record of it shares a later
+  // write, at most a millisecond from now. If the process dies before, the version is pending
+  // again, and the chain settles it.
+  Result<ChunkState> commit_soon(TargetId target, ChunkId id, uint64_t version,
+                                 uint64_t chain_version);
   // Drops the pending version and its channel result. Call it only when certainly no target has
   // committed that version.
   Task<Result<ChunkState>> drop_pending(TargetId target, ChunkId id, uint64_t version);
@@ -162,6 +168,40 @@ class ChunkStore {
   class Claim;
   struct StagedWrite;
   struct WriteExtent;
+  // A version that no row references yet.
+  struct NewVersion {
+    ChunkVersion version;
+    AlignedBuffer own;  // holds to_log, unless that is memory of the caller
+    ByteView to_log;    // data of `units` units from first_unit on, to be committed with the row
+    uint64_t first_unit = 0;
+    uint64_t units = 0;
+    // Nothing was written to blocks, so the row needs no undo row: it is durable together with its
+    // data.
+    bool log_only = false;
+  };
+  // Sets an event when its last holder is gone.
+  struct Phase {
+    Phase() = default;
+    Phase(const Phase&) = delete;
+    Phase& operator=(const Phase&) = delete;
+    ~Phase() {
+      if (when_ended != nullptr) when_ended->set();
+    }
+    Event* when_ended = nullptr;
+  };
+  struct CarriedUnit {
+    LoggedUnit unit;
+    std::string bytes;
+  };
+  // What left the log: units of the committed version that were written to the block, and data of
+  // the pending version that goes to the end of the log.
+  struct MovedChunk {
+    TargetId target = 0;
+    ChunkId id;
+    std::vector<LoggedUnit> written;
+    std::vector<CarriedUnit> carried;
+  };
+  using ChunkIds = std::vector<std::pair<TargetId, ChunkId>>;
   ChunkStore(ChunkStoreOptions options, DiskIdentity identity, std::unique_ptr<io::File> lock,
              std::unique_ptr<Metadata> metadata);
 
@@ -183,6 +223,7 @@ class ChunkStore {
   Task<Result<void>> recover(UndoRows undo);
   Task<Result<void>> write_again(const ChunkVersion& version);
   Task<Result<void>> write_all_again(const UndoRows& undo);
+  Result<void> load_logged_unit(std::string_view key, std::string_view body);
   void reassess_blocks(const Target& target, ChunkId id, const ChunkVersions& versions);
   Task<Result<bool>> recover_chunk(Target& target, ChunkId id,
                                    const std::vector<std::string>& undo);
@@ -204,21 +245,34 @@ class ChunkStore {
   static void update_tombstones(Target& target, ChunkId id, const ChunkVersions& versions);
   static bool has_content(const ChunkState& state);
   static void mark_suspect(const ChunkVersions& versions);
-  Task<Result<void>> commit_versions(Claim& claim, ChunkVersions next, RowChanges more);
+  // `made`: the new version in `next`; null: the change writes no data.
+  struct Change {
+    ChunkVersions next;
+    RowChanges rows;
+    uint64_t epoch = 0;
+    bool undo = false;
+    bool renewed = false;
+  };
+  Change change_of(Claim& claim, ChunkVersions next, RowChanges more, const NewVersion* made);
+  void install(Claim& claim, Change change);
+  Task<Result<void>> commit_versions(Claim& claim, ChunkVersions next, RowChanges more,
+                                     const NewVersion* made);
   Task<Result<void>> keep_durable();
   Task<Result<void>> sync_pass();
   Task<void> run_sync_passes();
 
   // chunk_store_update.cc
   Task<Result<ChunkState>> do_write(Update update);
+  struct PendingCommit;
+  Result<PendingCommit> begin_commit(const Claim& claim, uint64_t version, uint64_t chain_version);
   Task<Result<ChunkState>> do_commit(TargetId target, ChunkId id, uint64_t version,
                                      uint64_t chain_version);
   Task<Result<ChunkState>> do_drop_pending(TargetId target, ChunkId id, uint64_t version);
   Task<Result<ChunkState>> do_install(ChunkCopy install);
   Task<Result<void>> do_erase(TargetId target, ChunkId id);
-  Task<Result<ChunkVersion>> make_version(ChunkVersion base, Update update);
-  Task<Result<ChunkVersion>> build_version(ChunkVersion base, Update update, BaseVersion shape,
-                                           UpdatePlan plan);
+  Task<Result<NewVersion>> make_version(ChunkVersion base, Update update);
+  Task<Result<NewVersion>> build_version(ChunkVersion base, Update update, BaseVersion shape,
+                                         UpdatePlan plan);
   Task<Result<BlockRef>> allocate(SizeClass size_class);
   Error wrong_checksum(const Update& update, uint32_t checksum) const;
   Task<Result<void>> stage_data(const ChunkVersion& base, const Update& update,
@@ -229,9 +283,32 @@ class ChunkStore {
                                      ChunkVersion& version);
   Task<Result<void>> write_bytes(const StagedWrite& written);
 
+  // chunk_store_log.cc
+  Task<Result<void>> read_log(uint64_t lsn, ByteSpan into);
+  Task<Result<void>> wait_for_reads();
+  Task<Result<void>> make_all_durable();
+  ChunkIds chunks_in_log(uint64_t end) const;
+  Task<Result<void>> write_units(ChunkVersion version, uint64_t end, MovedChunk& moved);
+  Task<Result<void>> read_pending_units(ChunkVersion version, uint64_t end, MovedChunk& moved);
+  Task<Result<MovedChunk>> move_units(TargetId target, ChunkId id, uint64_t end);
+  Chunk* find_moved(const MovedChunk& moved);
+  void release_units(const MovedChunk& moved, Chunk& chunk);
+  Task<Result<void>> release_all(const std::vector<MovedChunk>& all);
+  static ChunkVersions with_carried(const ChunkVersions& now, const MovedChunk& moved,
+                                    uint64_t next_lsn, RowChanges& data);
+  Task<Result<void>> carry_units(const MovedChunk& moved);
+  Task<Result<void>> move_log(uint64_t end);
+  Task<Result<std::vector<MovedChunk>>> move_found_log(RowChanges& first);
+  Task<Result<void>> checkpoint();
+  Task<void> run_checkpoints();
+
   Task<Result<uint32_t>> read_version(ChunkVersion version, uint64_t offset, ByteSpan into,
                                       bool zero_copy);
   struct ReadBuffer;
+  static const BlockRef& block_of(const ChunkVersion& version, const Extent& extent) {
+    return extent.place == UnitPlace::overlay ? version.overlay_block : version.block;
+  }
+  Task<Result<void>> read_units(ChunkVersion version, Extent extent, ByteSpan into);
   Task<Result<void>> read_scattered(const ChunkVersion& version, const ReadBuffer& buffer,
                                     const std::vector<Extent>& extents, const Crcs& crcs);
   Result<void> verify_extent(const ChunkVersion& version, Extent extent, const Crcs& crcs,
@@ -259,11 +336,14 @@ class ChunkStore {
   Result<void> last_pass_result_;
   Event changed_;  // set when something changed since the last sync pass
   std::vector<std::pair<TargetId, ChunkId>>
-      unrecorded_damage_;  // damage to be recorded by the next sync pass
-  Event sync_requested_;   // set by sync()
+      unrecorded_damage_;              // damage to be recorded by the next sync pass
+  std::shared_ptr<Phase> read_phase_;  // held by each read that begins, until it ends
+  Event checkpoint_ended_;
+  Event sync_requested_;  // set by sync()
   Event pass_finished_;
   std::unique_ptr<Committer> committer_;
   Gate gate_;
+  Gate checkpoints_;  // has run_checkpoints(), which needs the tasks in gate_
 };
 
 }  // namespace ff::chunk

@@ -28,6 +28,7 @@ class ChunkStore::Claim {
     if (chunk_ == nullptr) return;
     chunk_->busy = false;
     --target_->busy;
+    if (const auto call = std::exchange(chunk_->when_released, {})) call(*chunk_);
     if (channel_) target_->busy_channels.erase(target_->busy_channels.find(*channel_));
     if (chunk_->versions.absent()) target_->chunks.erase(id_);
   }

@@ -15,6 +15,7 @@
 #include "storage/chunk/aligned_buffer.h"
 #include "storage/chunk/chunk_store.h"
 #include "storage/chunk/format1.h"
+#include "storage/chunk/logged_rows.h"
 
 namespace ff::chunk {
 namespace {
@@ -31,7 +32,9 @@ MetadataOptions metadata_options(const ChunkStoreOptions& options, const DiskIde
           .dir = options.dir,
           .disk_id = identity.disk,
           .rng = options.rng,
-          .segment_bytes = options.log_segment_bytes};
+          .segment_bytes = options.log_segment_bytes,
+          .checkpoint_segments = options.checkpoint_segments,
+          .data_segments_max = options.data_segments_max};
 }
 
 constexpr char kClosed = 'c';
@@ -76,6 +79,14 @@ uint64_t filled_by(const VersionRecord& version) {
              ? align_up(version.state.length, checksum_unit_bytes(version.block->size_class)) /
                    checksum_unit_bytes(version.block->size_class)
              : 0;
+}
+
+// Results of pending versions come from the rows of their chunks, all others from rows of their
+// own.
+void keep_newest(std::map<std::pair<uint64_t, uint64_t>, ChannelResult>& channels,
+                 std::pair<uint64_t, uint64_t> channel, const ChannelResult& result) {
+  const auto [known, is_new] = channels.try_emplace(channel, result);
+  if (!is_new && known->second.sequence < result.sequence) known->second = result;
 }
 
 uint64_t slots_of(const VersionRecord& version) {
@@ -140,7 +151,7 @@ Task<Result<std::unique_ptr<ChunkStore>>> ChunkStore::open(ChunkStoreOptions opt
   FF_CO_TRY(auto lock, lock_disk(options.disk, options.dir));
   const MetadataOptions of_metadata = metadata_options(options, identity);
   std::optional<db::LogPosition> format1;
-  if (identity.format < kDiskFormat) {
+  if (identity.format == 1) {
     FF_CO_TRY(format1, upgrade_format1(of_metadata, identity, options.loop.clock()));
   }
   FF_CO_TRY(remove_format1(options.disk, options.dir));
@@ -153,11 +164,14 @@ Task<Result<std::unique_ptr<ChunkStore>>> ChunkStore::open(ChunkStoreOptions opt
                     "replace-target."};
   }
   FF_CO_TRY(auto opened, std::move(metadata));
+  const uint32_t format = std::exchange(identity.format, kDiskFormat);
   std::unique_ptr<ChunkStore> store(
       new ChunkStore(std::move(options), std::move(identity), std::move(lock), std::move(opened)));
   FF_CO_TRY(auto undo, store->load());
   store->compare_with_acked(format1);
-  FF_CO_TRY(store->metadata_->start());
+  if (format < kDiskFormat) {
+    FF_CO_TRY(write_identity(store->options_.disk, store->dir(), store->identity_));
+  }
   FF_CO_TRY(co_await store->recover(std::move(undo)).shielded());
   if (store->acked_ != nullptr) {  // what was lost is recorded
     store->acked_->begin(store->metadata_->position());
@@ -178,6 +192,7 @@ Task<Result<std::unique_ptr<ChunkStore>>> ChunkStore::open(ChunkStoreOptions opt
     FF_CO_TRY(co_await store->remove_chunks(id).shielded());
   }
   store->gate_.spawn(store->run_sync_passes());
+  store->checkpoints_.spawn(store->run_checkpoints());
   co_return store;
 }
 
@@ -191,6 +206,7 @@ Result<ChunkStore::UndoRows> ChunkStore::load() {
       case RowKind::target: return load_target(key, body);
       case RowKind::chunk: return load_chunk(key, body);
       case RowKind::damage: return load_damage(key);
+      case RowKind::logged: return load_logged_unit(key, body);
       case RowKind::owner_record: owner_record_ = body; return Result<void>();
       case RowKind::result: return load_channel_result(key, body);
       case RowKind::undo: return load_undo(key, body, undo);
@@ -258,6 +274,15 @@ Result<void> ChunkStore::load_chunk(std::string_view key, std::string_view body)
   if (chunks.can_rest(*record)) return chunks.load_resting(id, *record);
   FF_TRY(auto versions, load_versions(*record, nullptr));
   update_tombstones(target->second, id, versions);
+  if (versions.pending) {
+    const RequestId& request_id = versions.pending->request_id;
+    keep_newest(target->second.channels, {request_id.client, request_id.channel},
+                {.sequence = request_id.sequence,
+                 .id = id,
+                 .state = versions.pending->version.state,
+                 .committed = false,
+                 .used_ns = options_.loop.clock().wall_ns()});
+  }
   chunks.find_or_create(id).versions = std::move(versions);
   return {};
 }
@@ -276,12 +301,28 @@ Result<void> ChunkStore::load_damage(std::string_view key) {
   return {};
 }
 
+// The rows of chunks precede those of their units in the log.
+Result<void> ChunkStore::load_logged_unit(std::string_view key, std::string_view body) {
+  const auto numbers = numbers_of(key, 4);
+  if (!numbers || (*numbers)[3] >= kChecksumUnitsMax) return bad_row("invalid key of a unit");
+  const auto target = targets_.find((*numbers)[0]);
+  const ChunkId id{.inode = (*numbers)[1], .index = (*numbers)[2]};
+  Chunk* const chunk = target == targets_.end() ? nullptr : target->second.chunks.find(id);
+  if (chunk == nullptr) return bad_row("row of a unit without a chunk");
+  auto unit = decode_logged(static_cast<uint8_t>((*numbers)[3]), body);
+  if (!unit) return std::move(unit).error().with_context(metadata_path(dir()) + ": ");
+  auto loaded = load_logged(*unit, chunk->versions);
+  if (!loaded) return std::move(loaded).error().with_context(metadata_path(dir()) + ": ");
+  return {};
+}
+
 Result<void> ChunkStore::load_channel_result(std::string_view key, std::string_view body) {
   const auto numbers = numbers_of(key, 3);
   const auto target = numbers ? targets_.find((*numbers)[0]) : targets_.end();
   if (target == targets_.end()) return bad_row("row of a channel without a target");
   const Channel channel((*numbers)[1], (*numbers)[2]);
-  FF_TRY(target->second.channels[channel], decode_result(body));
+  FF_TRY(const ChannelResult result, decode_result(body));
+  keep_newest(target->second.channels, channel, result);
   return {};
 }
 
@@ -296,8 +337,11 @@ Result<void> ChunkStore::load_undo(std::string_view key, std::string_view body, 
 // Registers the blocks of a version, except those that versions in `shared` have already.
 Result<ChunkVersion> ChunkStore::load_version(const VersionRecord& record,
                                               const std::vector<const ChunkVersion*>& shared) {
-  ChunkVersion version{
-      .state = record.state, .block = {}, .overlay_block = {}, .overlays = record.overlays};
+  ChunkVersion version{.state = record.state,
+                       .block = {},
+                       .overlay_block = {},
+                       .overlays = record.overlays,
+                       .logged = record.logged};
   const auto take = [&](BlockLocation location, uint64_t filled,
                         std::optional<SizeClass> overlays_of) -> Result<BlockRef> {
     for (const ChunkVersion* const other : shared) {
@@ -507,12 +551,14 @@ void ChunkStore::record_damage(RowChanges& changes) {
             {{"dir", dir()}, {"chunks", damaged_at_open_}});
 }
 
-// Reads the data and CRCs of a version, and writes them to the same places.
+// Reads the data and CRCs of a version, and writes them to the same places, except those in the
+// log, which move to the block.
 Task<Result<void>> ChunkStore::write_again(const ChunkVersion& version) {
   if (version.state.length == 0) co_return Result<void>();
   const uint64_t unit_bytes = version.unit_bytes();
   for (const Extent& extent : extents(version, 0, version.units())) {
-    const BlockRef block = extent.in_overlay ? version.overlay_block : version.block;
+    if (extent.place == UnitPlace::log) continue;
+    const BlockRef block = block_of(version, extent);
     const AlignedBuffer bytes(extent.count * unit_bytes);
     FF_CO_TRY(co_await blocks_.read(block, extent.at * unit_bytes, bytes.span()));
     FF_CO_TRY(co_await blocks_.write(block, extent.at * unit_bytes, bytes.span()));
@@ -522,7 +568,7 @@ Task<Result<void>> ChunkStore::write_again(const ChunkVersion& version) {
 }
 
 // Each chunk with undo rows may have data that is not durable (chunk_store.cc). Metadata::start()
-// has written the rows again.
+// writes the rows again.
 Task<Result<void>> ChunkStore::write_all_again(const UndoRows& undo) {
   for (const auto& [which, rows] : undo) {
     const auto target = targets_.find(which.first);
@@ -538,6 +584,8 @@ Task<Result<void>> ChunkStore::write_all_again(const UndoRows& undo) {
 
 Task<Result<void>> ChunkStore::recover(UndoRows undo) {
   RowChanges changes;
+  if (after_failure_) FF_CO_TRY(metadata_->write_again());
+  FF_CO_TRY(metadata_->flush());
   for (const auto& [which, rows] : undo) {
     const auto target = targets_.find(which.first);
     if (target == targets_.end()) continue;
@@ -556,11 +604,17 @@ Task<Result<void>> ChunkStore::recover(UndoRows undo) {
   if (!undo.empty()) {
     FF_CO_TRY(co_await blocks_.sync_all());
   }
+  // Nothing can be rolled back any more, so that blocks may be overwritten.
+  RowChanges first;
+  FF_CO_TRY(const auto moved, co_await move_found_log(first));
   FF_CO_TRY(co_await detect_replaced_files());
   record_damage(changes);
   changes.push_back({.key = key_of(RowKind::undo, {0}),
                      .body = std::nullopt,
                      .end = key_of(RowKind::undo, {UINT64_MAX})});
+  changes.push_back({.key = key_of(RowKind::logged, {0}),
+                     .body = std::nullopt,
+                     .end = key_of(RowKind::logged, {UINT64_MAX})});
   // Stored with the boot id: the next open on this boot sees a process crash only.
   changes.push_back({.key = key_of(RowKind::disk, {}), .body = disk_row(false)});
   // On the same boot nothing is rolled back unless the disk lost acknowledged writes.
@@ -571,8 +625,7 @@ Task<Result<void>> ChunkStore::recover(UndoRows undo) {
     target.record.power_lost = true;
     changes.push_back({.key = key_of(RowKind::target, {id}), .body = encode(target.record)});
   }
-  FF_CO_TRY(metadata_->apply(changes));
-  FF_CO_TRY(metadata_->flush());
+  FF_CO_TRY(metadata_->start(changes, first));
   blocks_.reclaim(blocks_.end_epoch());
   blocks_.punch_unused_groups();
   co_return Result<void>();

@@ -56,10 +56,20 @@ struct ChunkStore::ReadBuffer {
   ByteSpan bytes;
 };
 
+// Reads the extent, up to the end of the chunk, or more to fill `into`.
+Task<Result<void>> ChunkStore::read_units(ChunkVersion version, Extent extent, ByteSpan into) {
+  if (extent.place != UnitPlace::log) {
+    co_return co_await blocks_.read(block_of(version, extent), extent.at * version.unit_bytes(),
+                                    into);
+  }
+  const uint64_t begin = extent.first * version.unit_bytes();
+  const uint64_t end = std::min(begin + extent.count * version.unit_bytes(), version.state.length);
+  co_return co_await read_log(extent.at, into.first(end - begin));
+}
+
 // `bytes` starts with the bytes of the extent.
 Result<void> ChunkStore::verify_extent(const ChunkVersion& version, Extent extent, const Crcs& crcs,
                                        ByteView bytes) const {
-  const BlockRef& block = extent.in_overlay ? version.overlay_block : version.block;
   const uint64_t unit_bytes = version.unit_bytes();
   for (uint64_t i = 0; i < extent.count; ++i) {
     const uint64_t size = version.unit_length(extent.first + i);
@@ -67,6 +77,13 @@ Result<void> ChunkStore::verify_extent(const ChunkVersion& version, Extent exten
         version.unit_crc(extent.first + i, crcs))
       continue;
     const uint64_t begin = (extent.first + i) * unit_bytes;
+    if (extent.place == UnitPlace::log) {
+      return fail(Errc::corrupt,
+                  "position {} of the log of {}: bytes {} to {} of the chunk do not match their "
+                  "CRC32C",
+                  extent.at + i * unit_bytes, dir(), begin, begin + size);
+    }
+    const BlockRef& block = block_of(version, extent);
     return fail(Errc::corrupt, "{}: bytes {} to {} of the chunk do not match their CRC32C",
                 blocks_.data_path(block->location.size_class), begin, begin + size)
         .with_context(
@@ -78,18 +95,18 @@ Result<void> ChunkStore::verify_extent(const ChunkVersion& version, Extent exten
 Task<Result<void>> ChunkStore::read_extent(const ChunkVersion& version, Extent extent,
                                            const Crcs& crcs, uint64_t offset, ByteSpan into,
                                            bool zero_copy) {
-  const BlockRef block = extent.in_overlay ? version.overlay_block : version.block;
   const uint64_t begin = extent.first * version.unit_bytes();
   const uint64_t end = std::min(begin + extent.count * version.unit_bytes(), version.state.length);
   const ReadBuffer buffer(begin, end, offset, into);
-  FF_CO_TRY(co_await blocks_.read(block, extent.at * version.unit_bytes(), buffer.bytes));
+  FF_CO_TRY(co_await read_units(version, extent, buffer.bytes));
   if (zero_copy) co_return Result<void>();
   FF_CO_TRY(verify_extent(version, extent, crcs, buffer.bytes));
   buffer.copy_out(offset, into);
   co_return Result<void>();
 }
 
-// Reads all extents with one I/O of the block and one of the overlay block.
+// Reads all extents with one I/O of the block, one of the overlay block, and one for each of those
+// in the log.
 Task<Result<void>> ChunkStore::read_scattered(const ChunkVersion& version, const ReadBuffer& buffer,
                                               const std::vector<Extent>& extents,
                                               const Crcs& crcs) {
@@ -97,16 +114,20 @@ Task<Result<void>> ChunkStore::read_scattered(const ChunkVersion& version, const
   uint64_t first = kOverlaySlots;
   uint64_t end = 0;
   for (const Extent& extent : extents) {
-    if (!extent.in_overlay) continue;
+    if (extent.place != UnitPlace::overlay) continue;
     first = std::min(first, extent.at);
     end = std::max(end, extent.at + extent.count);
   }
-  const AlignedBuffer overlays((end - first) * unit_bytes);
   FF_CO_TRY(co_await blocks_.read(version.block, buffer.begin, buffer.bytes));
-  FF_CO_TRY(co_await blocks_.read(version.overlay_block, first * unit_bytes, overlays.span()));
+  AlignedBuffer overlays;
+  if (first < end) {
+    overlays = AlignedBuffer((end - first) * unit_bytes);
+    FF_CO_TRY(co_await blocks_.read(version.overlay_block, first * unit_bytes, overlays.span()));
+  }
   for (const Extent& extent : extents) {
     const ByteSpan bytes = buffer.bytes.subspan(extent.first * unit_bytes - buffer.begin);
-    if (extent.in_overlay) {
+    if (extent.place == UnitPlace::log) FF_CO_TRY(co_await read_units(version, extent, bytes));
+    if (extent.place == UnitPlace::overlay) {
       const ByteView from =
           overlays.span().subspan((extent.at - first) * unit_bytes, extent.count * unit_bytes);
       std::memcpy(bytes.data(), from.data(), std::min(from.size(), bytes.size()));
@@ -152,6 +173,7 @@ Task<Result<uint32_t>> ChunkStore::read_version(ChunkVersion version, uint64_t o
 
 Task<Result<ReadResult>> ChunkStore::read(ReadRequest request, ByteSpan into) {
   FF_CO_TRY(Target* const target, find(request.target));
+  const auto phase = read_phase_;
   target->chunks.pack_some(durable_epoch_);
   const Chunk* const chunk = find(*target, request.id);
   const ChunkVersion* found = nullptr;
@@ -191,6 +213,7 @@ Task<Result<ReadResult>> ChunkStore::read(ReadRequest request, ByteSpan into) {
 Task<Result<std::vector<DamagedRange>>> ChunkStore::salvage(TargetId target, ChunkId id,
                                                             ByteSpan into) {
   FF_CO_TRY(Target* const entry, find(target));
+  const auto phase = read_phase_;
   const Chunk* const chunk = find(*entry, id);
   const ChunkVersion version = chunk == nullptr ? ChunkVersion() : chunk->versions.committed;
   if (version.state.length != into.size()) {
@@ -203,9 +226,7 @@ Task<Result<std::vector<DamagedRange>>> ChunkStore::salvage(TargetId target, Chu
   const uint64_t unit_bytes = version.unit_bytes();
   for (const Extent& extent : extents(version, 0, version.units())) {
     const AlignedBuffer bytes(extent.count * unit_bytes);
-    auto reading = blocks_.read(extent.in_overlay ? version.overlay_block : version.block,
-                                extent.at * unit_bytes, bytes.span());
-    const auto read = co_await std::move(reading);
+    const auto read = co_await read_units(version, extent, bytes.span());
     if (!read && read.error().code != Errc::corrupt) co_return record_failure(read.error());
     if (!read) std::memset(bytes.span().data(), 0, bytes.span().size());
     for (uint64_t i = 0; i < extent.count; ++i) {
@@ -305,6 +326,7 @@ Task<Result<ScrubPage>> ChunkStore::scrub(TargetId target, ChunkId from, size_t 
     ++done.chunks;
     FF_CO_TRY(Target* const entry, find(target));
     entry->chunks.pack_some(durable_epoch_);
+    const auto phase = read_phase_;
     const Chunk* const chunk = find(*entry, info.id);
     if (chunk == nullptr) continue;  // removed meanwhile
     ChunkVersion stored_versions[2];

@@ -108,8 +108,9 @@ std::optional<ChunkInfo> ChunkTable::last_before(const ChunkId& id) const {
 void ChunkTable::pack(std::map<ChunkId, Chunk>::iterator at, uint64_t durable_epoch) {
   Chunk& chunk = at->second;
   ChunkVersion& version = chunk.versions.committed;
-  if (chunk.busy || chunk.undo_epoch > durable_epoch || chunk.versions.pending ||
-      version.overlay_block || version.state.removed || version.state.version == 0) {
+  if (chunk.busy || chunk.changed_epoch > durable_epoch || chunk.versions.pending ||
+      version.overlay_block || !version.logged.empty() || version.state.removed ||
+      version.state.version == 0) {
     return;
   }
   const auto location = version.block.location();

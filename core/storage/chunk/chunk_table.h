@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -19,8 +20,11 @@ namespace ff::chunk {
 
 struct Chunk {
   ChunkVersions versions;
-  uint64_t undo_epoch = 0;  // epoch of the newest undo row
-  bool busy = false;        // being changed
+  uint64_t undo_epoch = 0;     // epoch of the newest undo row
+  uint64_t changed_epoch = 0;  // of the last change
+  bool busy = false;           // being changed
+  // Called once when it is not busy any more, before the next change.
+  std::function<void(Chunk&)> when_released = {};
 };
 
 class ChunkTable {
@@ -39,7 +43,7 @@ class ChunkTable {
   // Whether load_resting() is for this chunk: all its bytes are in the files, in one block.
   bool can_rest(const ChunkRecord& record) const;
   // Null when there is none. The pointer is valid until pack_some(), and longer while the chunk is
-  // busy or somebody holds its block.
+  // busy, has data in the log, or somebody holds its block.
   Chunk* find(const ChunkId& id);
   Chunk& find_or_create(const ChunkId& id);
   void erase(const ChunkId& id);

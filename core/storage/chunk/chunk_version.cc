@@ -10,7 +10,13 @@ const Overlay* ChunkVersion::find_overlay(uint64_t unit) const {
   return found == overlays.end() || found->unit != unit ? nullptr : &*found;
 }
 
+const LoggedUnit* ChunkVersion::find_logged(uint64_t unit) const {
+  const auto found = std::ranges::lower_bound(logged, unit, {}, &LoggedUnit::unit);
+  return found == logged.end() || found->unit != unit ? nullptr : &*found;
+}
+
 uint32_t ChunkVersion::unit_crc(uint64_t unit, const Crcs& crcs) const {
+  if (const LoggedUnit* const data = find_logged(unit)) return data->crc;
   const Overlay* const replaced = find_overlay(unit);
   return replaced != nullptr ? replaced->crc : crcs[unit];
 }
@@ -31,13 +37,17 @@ void ChunkVersion::set_suspect(bool suspect) const {
 std::vector<Extent> extents(const ChunkVersion& version, uint64_t first, uint64_t end) {
   std::vector<Extent> all;
   for (uint64_t index = first; index < end; ++index) {
-    const Overlay* const overlay = version.find_overlay(index);
-    const Extent next{.first = index,
-                      .count = 1,
-                      .in_overlay = overlay != nullptr,
-                      .at = overlay != nullptr ? uint64_t{overlay->slot} : index};
-    if (!all.empty() && all.back().in_overlay == next.in_overlay &&
-        all.back().at + all.back().count == next.at) {
+    Extent next{.first = index, .count = 1, .at = index};
+    if (const LoggedUnit* const data = version.find_logged(index)) {
+      next.place = UnitPlace::log;
+      next.at = data->lsn;
+    } else if (const Overlay* const overlay = version.find_overlay(index)) {
+      next.place = UnitPlace::overlay;
+      next.at = overlay->slot;
+    }
+    const uint64_t stride = next.place == UnitPlace::log ? version.unit_bytes() : 1;
+    if (!all.empty() && all.back().place == next.place &&
+        all.back().at + all.back().count * stride == next.at) {
       ++all.back().count;
     } else {
       all.push_back(next);
@@ -52,7 +62,8 @@ VersionRecord record_of(const ChunkVersion& version) {
   return {.state = version.state,
           .block = version.block.location(),
           .overlay_block = version.overlay_block.location(),
-          .overlays = version.overlays};
+          .overlays = version.overlays,
+          .logged = version.logged};
 }
 
 }  // namespace
@@ -81,6 +92,14 @@ ChunkRecord record_of(const ChunkVersions& versions) {
 }
 
 std::string row_of(const ChunkVersions& versions) {
+  if (versions.absent()) return {};
+  ChunkRecord record = record_of(versions);
+  record.committed.logged.clear();
+  if (record.pending) record.pending->version.logged.clear();
+  return encode(record);
+}
+
+std::string undo_row_of(const ChunkVersions& versions) {
   return versions.absent() ? std::string() : encode(record_of(versions));
 }
 

@@ -1,5 +1,5 @@
-// A version of a chunk in memory: its state and the blocks that hold its data. Copies share the
-// blocks.
+// A version of a chunk in memory: its state, the blocks that hold its data, and the checksum units
+// whose data is still in the log of the metadata. Copies share the blocks.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,16 @@ struct ChunkVersion {
   BlockRef block;                 // null when the length is 0
   BlockRef overlay_block;         // holds replaced checksum units; null when there are none
   std::vector<Overlay> overlays;  // the replaced units, in ascending order
+  // Units in the log, in ascending order; none of them is in `overlays`. What the block has in
+  // their place is void.
+  std::vector<LoggedUnit> logged = {};
 
   uint64_t unit_bytes() const { return checksum_unit_bytes(block->location.size_class); }
   uint64_t units() const { return align_up(state.length, unit_bytes()) / unit_bytes(); }
   // The overlay of a checksum unit; null when the unit is in its own place in the block.
   const Overlay* find_overlay(uint64_t unit) const;
+  // Null when the unit is not in the log.
+  const LoggedUnit* find_logged(uint64_t unit) const;
   // The expected CRC32C of a unit; `crcs` are those of the block.
   uint32_t unit_crc(uint64_t unit, const Crcs& crcs) const;
   // Bytes of the unit that belong to the version.
@@ -32,12 +37,15 @@ struct ChunkVersion {
   void set_suspect(bool suspect) const;
 };
 
+// Where the data of a checksum unit is.
+enum class UnitPlace : uint8_t { block, overlay, log };
+
 // Checksum units that are adjacent both in the chunk and on disk.
 struct Extent {
   uint64_t first = 0;  // unit index in the chunk
   uint64_t count = 0;
-  bool in_overlay = false;
-  uint64_t at = 0;  // unit index in the block, or overlay slot
+  UnitPlace place = UnitPlace::block;
+  uint64_t at = 0;  // unit index in the block, overlay slot, or LSN
 };
 // Units [first, end) in ascending order.
 std::vector<Extent> extents(const ChunkVersion& version, uint64_t first, uint64_t end);
@@ -59,7 +67,10 @@ struct ChunkVersions {
 
 ChunkState state_of(const ChunkVersions& versions);
 ChunkRecord record_of(const ChunkVersions& versions);
-// Encoded row; empty when the chunk is absent.
+// Encoded row, without the units in the log, which have rows of their own (logged_rows.h); empty
+// when the chunk is absent.
 std::string row_of(const ChunkVersions& versions);
+// The same with the units in the log.
+std::string undo_row_of(const ChunkVersions& versions);
 
 }  // namespace ff::chunk

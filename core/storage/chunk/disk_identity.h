@@ -1,6 +1,6 @@
 // Files that identify a disk and lock it for one process.
 //
-//   DIR/ff-disk   one line: ff-disk 2 cluster=ID disk=ID node=NUMBER crc=XXXXXXXX
+//   DIR/ff-disk   one line: ff-disk 3 cluster=ID disk=ID node=NUMBER crc=XXXXXXXX
 //                 the number is the format of everything in DIR; crc is the CRC32C of the text
 //                 before " crc="
 //   DIR/lock      empty; locked by the process that has the disk open
@@ -16,14 +16,15 @@
 
 namespace ff::chunk {
 
-// Format 1 had its metadata in SQLite (format1.h).
-constexpr uint32_t kDiskFormat = 2;
+// Format 1 had its metadata in SQLite (format1.h). Format 2 had no data in the log of the metadata;
+// such a disk needs no other upgrade than its number, by which an earlier ff refuses it.
+constexpr uint32_t kDiskFormat = 3;
 
 struct DiskIdentity {
   std::string cluster;  // letters, digits and "-", at most 64
   std::string disk;     // same format
   uint64_t node = 0;
-  uint32_t format = kDiskFormat;  // 1 or kDiskFormat
+  uint32_t format = kDiskFormat;  // 1 to kDiskFormat
   bool operator==(const DiskIdentity&) const = default;
 };
 

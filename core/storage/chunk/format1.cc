@@ -66,8 +66,8 @@ Result<db::LogPosition> Format1Rows::position() {
 
 Result<db::LogPosition> upgrade_format1(const MetadataOptions& options, DiskIdentity& identity,
                                         Clock& clock) {
-  log_info("upgrading a disk to format 2; earlier versions of ff cannot use it any more",
-           {{"dir", options.dir}, {"disk", identity.disk}});
+  log_info("upgrading a disk; earlier versions of ff cannot use it any more",
+           {{"dir", options.dir}, {"disk", identity.disk}, {"format", kDiskFormat}});
   const auto rng = std::make_unique<SeededRng>(options.rng.next());
   FF_TRY(const auto rows, Format1Rows::open(options.disk, options.dir, clock, *rng));
   FF_TRY(const db::LogPosition position, rows->position());

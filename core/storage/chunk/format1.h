@@ -4,7 +4,7 @@
 //     key    as in rows.h
 //     value  u32 CRC32C of key and body, then the body
 //
-// The blocks and the bodies of rows are those of format 2.
+// The blocks and the bodies of rows are those of later formats.
 #pragma once
 
 #include <memory>
@@ -41,12 +41,12 @@ class Format1Rows final : public RowSource {
   std::string last_key_;
 };
 
-// Upgrades a disk of format 1 to format 2. Until ff-disk names the new format, the disk is one of
-// format 1 and the next call begins again; afterwards remove_format1() may have work left. Returns
-// the end of the SQLite log.
+// Upgrades a disk of format 1 to the present one. Until ff-disk names the new format, the disk is
+// one of format 1 and the next call begins again; afterwards remove_format1() may have work left.
+// Returns the end of the SQLite log.
 Result<db::LogPosition> upgrade_format1(const MetadataOptions& options, DiskIdentity& identity,
                                         Clock& clock);
-// Removes the SQLite file of a disk that has format 2.
+// Removes the SQLite file of a disk that has been upgraded.
 Result<void> remove_format1(io::Disk& disk, const std::string& dir);
 
 }  // namespace ff::chunk

@@ -15,7 +15,6 @@ constexpr size_t kHeaderBytes = 48;
 constexpr size_t kHeaderCrcAt = kHeaderBytes - sizeof(uint32_t);
 constexpr uint64_t kHeaderCopyAt = 4096;
 
-constexpr uint64_t kEntryHeaderBytes = 24;
 constexpr uint64_t kEntryAlign = 8;
 
 std::optional<SegmentHeader> decode_header(ByteView bytes, uint32_t disk) {

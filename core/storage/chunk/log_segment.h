@@ -45,6 +45,8 @@ void append_entry(std::string& out, const SegmentHeader& header, uint64_t lsn, u
                   std::string_view rows);
 // Size of an entry with so many bytes of rows.
 uint64_t entry_bytes(uint64_t rows);
+// Where the rows of an entry begin in it.
+constexpr uint64_t kEntryHeaderBytes = 24;
 
 class SegmentReader {
  public:

@@ -20,7 +20,9 @@ Metadata::Metadata(const MetadataOptions& options)
       dir_(options.dir),
       rng_(std::make_unique<SeededRng>(options.rng.next())),
       log_(options.disk, options.dir, options.disk_id, *rng_, options.segment_bytes),
-      checkpoint_{.disk = options.disk_id} {}
+      checkpoint_{.disk = options.disk_id},
+      checkpoint_segments_(options.checkpoint_segments),
+      data_segments_max_(options.data_segments_max) {}
 
 Result<void> Metadata::create(const MetadataOptions& options, RowSource& rows) {
   FF_TRY(const auto entries, options.disk.list(options.dir));
@@ -80,37 +82,50 @@ Result<void> Metadata::scan(const Visit& visit) {
   }
 }
 
-CheckpointJob Metadata::job() {
-  return {.disk = &disk_,
-          .dir = dir_,
-          .disk_crc = log_.disk_crc(),
-          .before = checkpoint_,
-          .segments = log_.closed(),
-          .run_number = next_run_++,
-          .next_segment = log_.sequence(),
-          .next_lsn = log_.first_lsn(),
-          .next_file = log_.file()};
+CheckpointJob Metadata::job(uint64_t end) {
+  CheckpointJob job{.disk = &disk_,
+                    .dir = dir_,
+                    .disk_crc = log_.disk_crc(),
+                    .before = checkpoint_,
+                    .segments = {},
+                    .run_number = next_run_++,
+                    .next_segment = log_.sequence(),
+                    .next_lsn = log_.first_lsn(),
+                    .next_file = log_.file()};
+  for (const ClosedSegment& segment : log_.closed()) {
+    if (segment.sequence >= end) {
+      job.next_segment = segment.sequence;
+      job.next_lsn = segment.first_lsn;
+      job.next_file = segment.file;
+      break;
+    }
+    job.segments.push_back(segment);
+  }
+  return job;
 }
 
-Result<void> Metadata::start() {
+Result<void> Metadata::start(const RowChanges& changes, const RowChanges& first) {
   FF_TRY(log_.rotate());
-  FF_TRY(checkpoint_, job().write(std::exchange(rows_, {})));
+  std::string rows;
+  append_rows(rows, first);
+  if (!rows.empty()) FF_TRY(log_.append(rows));
+  rows.clear();
+  append_rows(rows, changes);
+  FF_TRY(rows_.apply(rows));
+  FF_TRY(checkpoint_, job(log_.sequence()).write(std::exchange(rows_, {})));
   log_.release(checkpoint_.segment);
-  log_.set_durable(checkpoint_.lsn);
+  log_.set_durable(log_.end_lsn());
   return {};
 }
 
 Result<void> Metadata::apply(const RowChanges& changes) {
-  const RowChanges* const batch[] = {&changes};
-  return apply(batch);
+  std::string rows;
+  append_rows(rows, changes);
+  return apply(rows);
 }
 
-Result<void> Metadata::apply(std::span<const RowChanges* const> batch) {
+Result<void> Metadata::apply(std::string_view rows) {
   if (failure_) return *failure_;
-  std::string rows;
-  for (const RowChanges* const changes : batch) {
-    for (const RowChange& change : *changes) append_row(rows, view_of(change));
-  }
   FF_TRY(log_.append(rows));
   if (acked_ != nullptr) acked_->advance(position());
   return {};
@@ -123,10 +138,10 @@ Result<void> Metadata::flush() {
   return {};
 }
 
-CheckpointJob Metadata::begin_checkpoint() {
+CheckpointJob Metadata::begin_checkpoint(uint64_t end) {
   FF_CHECK(!checkpointing_);
   checkpointing_ = true;
-  return job();
+  return job(end);
 }
 
 void Metadata::finish_checkpoint(Result<Checkpoint> done) {
@@ -136,14 +151,14 @@ void Metadata::finish_checkpoint(Result<Checkpoint> done) {
     checkpoint_ = std::move(*done);
     log_.release(checkpoint_.segment);
   } else if (done.error().code == Errc::disk_full) {
-    tried_ = log_.closed().size();
+    put_off_checkpoint();
   } else {
     failure_ = std::move(done).error();
   }
 }
 
 void Metadata::checkpoint_if_needed() {
-  if (needs_checkpoint()) finish_checkpoint(begin_checkpoint().run());
+  if (needs_checkpoint()) finish_checkpoint(begin_checkpoint(segment()).run());
 }
 
 uint64_t Metadata::stored_bytes() const {

@@ -6,16 +6,18 @@
 //
 // apply() appends one entry to the log. A checkpoint, beside further changes, moves the entries of
 // closed segments into a run and frees the segments. Rows are read only when the disk is opened.
+// Data in the log (data_change()) is readable until its segment is free: the owner must not let a
+// checkpoint free it while a row refers to it.
 //
 // Changes survive a process crash as soon as apply() returns, and a power loss after a flush. After
 // a power loss a prefix of the changes remains. Belongs to one loop.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,8 +33,12 @@
 
 namespace ff::chunk {
 
-// A checkpoint follows each full segment; opening a disk reads one or two of them.
 constexpr uint64_t kLogSegmentBytes = 8 * kMiB;
+// Full segments before a checkpoint. So many collect the small updates of 64 MiB, which share the
+// cost of the checkpoint, and the pages of checksums that it writes; opening a disk reads them.
+constexpr size_t kCheckpointSegments = 8;
+// With this many full segments no more data goes to the log, only rows: the checkpoints are behind.
+constexpr size_t kDataSegmentsMax = 24;
 
 struct MetadataOptions {
   io::Disk& disk;
@@ -40,6 +46,8 @@ struct MetadataOptions {
   std::string disk_id;  // open(): empty for any
   Rng& rng;
   uint64_t segment_bytes = kLogSegmentBytes;
+  size_t checkpoint_segments = 1;  // full segments before a checkpoint
+  size_t data_segments_max = kDataSegmentsMax;
 };
 
 class Metadata {
@@ -56,11 +64,15 @@ class Metadata {
   using Visit =
       std::function<Result<void>(RowKind table, std::string_view key, std::string_view body)>;
   Result<void> scan(const Visit& visit);
-  // Makes durable what open() has found, and begins a new segment.
-  Result<void> start();
+  // Applies `changes` to what open() has found, makes all durable, and begins a new segment, whose
+  // first entry is `first`, if that is not empty. All of that or nothing happens; then the segments
+  // of before are free.
+  Result<void> start(const RowChanges& changes = {}, const RowChanges& first = {});
+  // As MetadataLog::write_again(); between open() and start().
+  Result<void> write_again() { return log_.write_again(); }
 
-  // Applies all of `batch` in one entry.
-  Result<void> apply(std::span<const RowChanges* const> batch);
+  // Applies the rows in one entry.
+  Result<void> apply(std::string_view rows);
   Result<void> apply(const RowChanges& changes);
   // Makes applied changes durable; blocks.
   Result<void> flush();
@@ -68,17 +80,33 @@ class Metadata {
   std::vector<std::shared_ptr<io::File>> unsynced_files() { return log_.unsynced_files(); }
   void set_durable(uint64_t position) { log_.set_durable(position); }
 
+  // The place of data in the log.
+  LogPlace find(uint64_t lsn) const { return log_.find(lsn); }
+  // Whether data may go to the log: there is space on the disk, and the checkpoints keep up.
+  bool has_room_for_data() const { return log_.has_space() && !is_full_of_data(); }
+  // Whether it will have room after the checkpoint that is due or under way.
+  bool will_have_room() const {
+    return data_segments_max_ > 0 && log_.has_space() && is_full_of_data() && tried_ == 0;
+  }
+
   // The end of the log in bytes since the disk was made. Never falls unless the disk loses changes.
   uint64_t position() const { return log_.end_lsn(); }
   // Reports each position from now on, before apply() returns. `acked` must outlive it.
   void report_to(AckedPosition& acked) { acked_ = &acked; }
 
-  // Whether segments are full and no checkpoint is under way.
-  bool needs_checkpoint() const { return !checkpointing_ && log_.closed().size() > tried_; }
-  // Each begin_checkpoint() needs a finish_checkpoint() with the result of its job. On a full disk
-  // the log is kept, and the next full segment leads to the next attempt; after any other error
-  // apply() fails.
-  CheckpointJob begin_checkpoint();
+  // Whether enough segments are full and no checkpoint is under way.
+  bool needs_checkpoint() const {
+    return !checkpointing_ && !failure_ &&
+           log_.closed().size() >= std::max(checkpoint_segments_, tried_ + 1);
+  }
+  // The segment in use, and the LSN of its first entry.
+  uint64_t segment() const { return log_.sequence(); }
+  uint64_t segment_lsn() const { return log_.first_lsn(); }
+  // A checkpoint of the segments before `end`, or that could not be made: the next full segment
+  // leads to the next attempt. Each begin_checkpoint() needs a finish_checkpoint() with the result
+  // of its job. On a full disk the log is kept; after any other error apply() fails.
+  CheckpointJob begin_checkpoint(uint64_t end);
+  void put_off_checkpoint() { tried_ = log_.closed().size(); }
   void finish_checkpoint(Result<Checkpoint> done);
   void checkpoint_if_needed();  // all at once
 
@@ -87,7 +115,8 @@ class Metadata {
 
  private:
   explicit Metadata(const MetadataOptions& options);
-  CheckpointJob job();
+  CheckpointJob job(uint64_t end);
+  bool is_full_of_data() const { return log_.closed().size() >= data_segments_max_; }
   Result<void> remove_leftovers();
 
   io::Disk& disk_;
@@ -97,6 +126,8 @@ class Metadata {
   LogRows rows_;  // of the log, until start()
   Checkpoint checkpoint_;
   uint64_t next_run_ = 1;
+  const size_t checkpoint_segments_;
+  const size_t data_segments_max_;
   bool checkpointing_ = false;
   size_t tried_ = 0;  // closed segments when the disk was too full for a checkpoint
   std::optional<Error> failure_;

@@ -14,15 +14,15 @@ namespace {
 
 constexpr std::string_view kSegmentPrefix = "chunks.log-";
 constexpr uint64_t kSegmentsFree = 4;  // space of so many must be free to reserve one
+constexpr uint64_t kCopyBytes = kMiB;
 
 }  // namespace
 
-Result<void> read_closed_segment(io::Disk& disk, uint32_t disk_crc, const ClosedSegment& segment,
+Result<void> read_closed_segment(uint32_t disk_crc, const ClosedSegment& segment,
                                  const VisitRows& visit) {
-  FF_TRY(const auto file, disk.open(segment.path, {.access = io::AccessMode::read}));
-  FF_TRY(const auto header, read_header(*file, disk_crc));
+  FF_TRY(const auto header, read_header(*segment.file, disk_crc));
   if (header && header->sequence == segment.sequence) {
-    FF_TRY(auto reader, SegmentReader::open(*file, *header));
+    FF_TRY(auto reader, SegmentReader::open(*segment.file, *header));
     while (reader.lsn() < segment.end_lsn) {
       const auto rows = reader.next();
       if (!rows) break;
@@ -30,7 +30,8 @@ Result<void> read_closed_segment(io::Disk& disk, uint32_t disk_crc, const Closed
     }
     if (reader.lsn() == segment.end_lsn) return {};
   }
-  return fail(Errc::corrupt, "{}: the log does not hold what was written to it", segment.path);
+  return fail(Errc::corrupt, "{}: the log does not hold what was written to it",
+              segment.file->path());
 }
 
 MetadataLog::MetadataLog(io::Disk& disk, std::string dir, const std::string& disk_id, Rng& rng,
@@ -80,11 +81,16 @@ Result<void> MetadataLog::open(uint64_t sequence, uint64_t lsn, const VisitRows&
   bool ended = false;
   uint64_t expected = sequence;
   for (const auto& [found, slot] : needed) {
-    FF_TRY(const auto file, disk_.open(path_of(slot), {.access = io::AccessMode::read}));
+    FF_TRY(auto opened, disk_.open(path_of(slot), {.access = io::AccessMode::read_write}));
+    std::shared_ptr<io::File> file = std::move(opened);
     FF_TRY(const auto header, read_header(*file, disk_crc_));
     if (!header || (found == sequence && header->first_lsn != lsn)) return lost(end_lsn_);
     FF_TRY(auto reader, SegmentReader::open(*file, *header));
     ended |= found != expected++ || header->first_lsn != end_lsn_;
+    if (!ended) {
+      segments_.insert_or_assign(end_lsn_, Segment{.sequence = found, .file = file});
+      unsynced_.push_back(file);
+    }
     while (!ended) {
       const auto rows = reader.next();
       if (!rows) break;
@@ -106,18 +112,23 @@ Result<std::shared_ptr<io::File>> MetadataLog::open_slot(uint32_t slot) {
                                       .no_follow = true,
                                       .mode = 0600}));
   FF_TRY(const io::FileInfo info, file->info());
-  // Before any write: a write that extends a file is slow. Where little space is left, a checkpoint
-  // needs it more, without which a disk cannot be opened.
-  if (info.size < segment_bytes_) {
-    FF_TRY(file->truncate(segment_bytes_));
-    FF_TRY(const io::Space space, disk_.space(dir_));
-    if (space.free >= kSegmentsFree * segment_bytes_) FF_TRY(file->reserve(0, segment_bytes_));
-  }
-  if (!there) FF_TRY(disk_.sync_dir(dir_));
+  // Before any write: a write that extends a file is slow.
+  if (info.size < segment_bytes_) FF_TRY(file->truncate(segment_bytes_));
+  FF_TRY(reserve(*file));
+  if (!slots_.contains(slot)) FF_TRY(disk_.sync_dir(dir_));
   return std::shared_ptr<io::File>(std::move(file));
 }
 
+// Where little space is left, a checkpoint needs it more, without which a disk cannot be opened.
+Result<void> MetadataLog::reserve(io::File& file) {
+  FF_TRY(const io::Space space, disk_.space(dir_));
+  has_space_ = space.free >= kSegmentsFree * segment_bytes_;
+  if (!has_space_) return {};
+  return file.reserve(0, segment_bytes_);
+}
+
 Result<void> MetadataLog::rotate() {
+  FF_TRY(clear_torn());
   uint32_t slot = 0;
   while (slots_.contains(slot) && slots_.at(slot) != 0) ++slot;
   FF_TRY(auto file, open_slot(slot));
@@ -128,7 +139,7 @@ Result<void> MetadataLog::rotate() {
                              .salt = static_cast<uint32_t>(rng_.next())};
   FF_TRY(file->write_at(as_bytes(std::string_view(encode(header))), 0));
   if (file_ != nullptr) {
-    closed_.push_back({.path = path_of(slot_),
+    closed_.push_back({.file = file_,
                        .sequence = header_.sequence,
                        .first_lsn = header_.first_lsn,
                        .end_lsn = end_lsn_});
@@ -138,7 +149,17 @@ Result<void> MetadataLog::rotate() {
   slot_ = slot;
   header_ = header;
   file_ = std::move(file);
+  segments_.insert_or_assign(header.first_lsn, Segment{.sequence = header.sequence, .file = file_});
   unsynced_.push_back(file_);
+  return {};
+}
+
+// What a failed write has left may be a whole entry, which would end the log at its own end.
+Result<void> MetadataLog::clear_torn() {
+  if (!torn_) return {};
+  const std::string zeros(kEntryHeaderBytes, '\0');
+  FF_TRY(file_->write_at(as_bytes(zeros), kSegmentDataAt + end_lsn_ - header_.first_lsn));
+  torn_ = false;
   return {};
 }
 
@@ -150,10 +171,35 @@ Result<void> MetadataLog::append(std::string_view rows) {
   std::string entry;
   entry.reserve(bytes);
   append_entry(entry, header_, end_lsn_, durable_lsn_, rows);
+  torn_ = true;
   FF_TRY(file_->write_at(as_bytes(entry), kSegmentDataAt + end_lsn_ - header_.first_lsn));
+  torn_ = false;
   end_lsn_ += bytes;
   if (unsynced_.empty()) unsynced_.push_back(file_);
   return {};
+}
+
+Result<void> MetadataLog::write_again() {
+  std::string bytes(kCopyBytes, '\0');
+  const ByteSpan memory(reinterpret_cast<std::byte*>(bytes.data()), bytes.size());
+  for (auto at = segments_.begin(); at != segments_.end(); ++at) {
+    const auto after = std::next(at);
+    const uint64_t end = after == segments_.end() ? end_lsn_ : after->first;
+    const uint64_t size = kSegmentDataAt + end - at->first;
+    for (uint64_t offset = 0; offset < size; offset += kCopyBytes) {
+      const ByteSpan part = memory.first(std::min(kCopyBytes, size - offset));
+      FF_TRY(const size_t got, at->second.file->read_at(part, offset));
+      FF_TRY(at->second.file->write_at(part.first(got), offset));
+    }
+  }
+  return {};
+}
+
+LogPlace MetadataLog::find(uint64_t lsn) const {
+  const auto after = segments_.upper_bound(lsn);
+  if (after == segments_.begin()) return {};
+  const auto& [first_lsn, segment] = *std::prev(after);
+  return {.file = segment.file, .offset = kSegmentDataAt + lsn - first_lsn};
 }
 
 std::vector<std::shared_ptr<io::File>> MetadataLog::unsynced_files() {
@@ -167,6 +213,7 @@ void MetadataLog::release(uint64_t sequence) {
     if (used < sequence) used = 0;
   }
   std::erase_if(closed_, [&](const ClosedSegment& old) { return old.sequence < sequence; });
+  std::erase_if(segments_, [&](const auto& old) { return old.second.sequence < sequence; });
 }
 
 }  // namespace ff::chunk

@@ -22,7 +22,7 @@ namespace ff::chunk {
 
 // A segment that gets no more entries.
 struct ClosedSegment {
-  std::string path;
+  std::shared_ptr<io::File> file;
   uint64_t sequence = 0;
   uint64_t first_lsn = 0;
   uint64_t end_lsn = 0;
@@ -32,8 +32,14 @@ struct ClosedSegment {
 using VisitRows = std::function<Result<void>(std::string_view rows)>;
 
 // Reads all entries of a closed segment; any thread may call it. Errors: corrupt (it ends early).
-Result<void> read_closed_segment(io::Disk& disk, uint32_t disk_crc, const ClosedSegment& segment,
+Result<void> read_closed_segment(uint32_t disk_crc, const ClosedSegment& segment,
                                  const VisitRows& visit);
+
+// Where bytes of the log are in a file; null: in none.
+struct LogPlace {
+  std::shared_ptr<io::File> file;
+  uint64_t offset = 0;
+};
 
 class MetadataLog {
  public:
@@ -48,6 +54,13 @@ class MetadataLog {
   Result<void> rotate();
   // Appends one entry, all or nothing; begins another segment when this one is full.
   Result<void> append(std::string_view rows);
+  // Writes what open() has found to the same places, for a disk that may have dropped pages.
+  Result<void> write_again();
+
+  // The place of the byte at `lsn`, unless its segment was released.
+  LogPlace find(uint64_t lsn) const;
+  // Whether the disk had space for several more segments when the one in use was begun.
+  bool has_space() const { return has_space_; }
 
   uint64_t end_lsn() const { return end_lsn_; }
   // The segment in use.
@@ -71,6 +84,8 @@ class MetadataLog {
   Result<void> find_segments();
   Error lost(uint64_t lsn) const;
   Result<std::shared_ptr<io::File>> open_slot(uint32_t slot);
+  Result<void> reserve(io::File& file);
+  Result<void> clear_torn();
 
   io::Disk& disk_;
   const std::string dir_;
@@ -79,6 +94,11 @@ class MetadataLog {
   const uint64_t segment_bytes_;
 
   std::map<uint32_t, uint64_t> slots_;  // number of the file -> sequence of its segment, 0: free
+  struct Segment {
+    uint64_t sequence = 0;
+    std::shared_ptr<io::File> file;
+  };
+  std::map<uint64_t, Segment> segments_;  // by first LSN: not released, with the one in use
   std::vector<ClosedSegment> closed_;
   uint64_t next_sequence_ = 1;
   uint64_t end_lsn_ = 0;
@@ -88,6 +108,8 @@ class MetadataLog {
   SegmentHeader header_;
   std::shared_ptr<io::File> file_;  // null before the first rotate()
   std::vector<std::shared_ptr<io::File>> unsynced_;
+  bool has_space_ = false;
+  bool torn_ = false;  // a write has failed at the end of the log
 };
 
 }  // namespace ff::chunk

@@ -23,6 +23,7 @@ Result<void> LogRows::apply(std::string_view rows) {
     switch (row->kind) {
       case RowView::Kind::put: rows_.insert_or_assign(key, std::string(row->value)); break;
       case RowView::Kind::erase: rows_.insert_or_assign(key, std::nullopt); break;
+      case RowView::Kind::data: break;
       case RowView::Kind::erase_range:
         if (row->value <= row->key) break;
         rows_.erase(rows_.lower_bound(row->key), rows_.lower_bound(row->value));

@@ -9,6 +9,8 @@ namespace {
 
 constexpr size_t kRowHeaderBytes = 6;
 constexpr size_t kKeyMax = 255;
+constexpr std::string_view kDataKey = "l";
+static_assert(kDataAt == kRowHeaderBytes + kDataKey.size());
 
 }  // namespace
 
@@ -33,7 +35,14 @@ RowChange damage_row(TargetId target, const ChunkId& id, bool damaged) {
           .body = damaged ? std::optional(std::string()) : std::nullopt};
 }
 
+RowChange data_change(ByteView bytes) {
+  return {.key = std::string(kDataKey), .body = std::nullopt, .data = bytes};
+}
+
 RowView view_of(const RowChange& change) {
+  if (!change.data.empty()) {
+    return {.kind = RowView::Kind::data, .key = change.key, .value = as_text(change.data)};
+  }
   if (change.body) return {.kind = RowView::Kind::put, .key = change.key, .value = *change.body};
   if (change.end.empty()) return {.kind = RowView::Kind::erase, .key = change.key, .value = {}};
   return {.kind = RowView::Kind::erase_range, .key = change.key, .value = change.end};
@@ -48,13 +57,17 @@ void append_row(std::string& out, const RowView& row) {
   out += row.value;
 }
 
+void append_rows(std::string& out, const RowChanges& changes) {
+  for (const RowChange& change : changes) append_row(out, view_of(change));
+}
+
 std::optional<RowView> take_row(std::string_view& from) {
   if (from.size() < kRowHeaderBytes) return std::nullopt;
   const std::byte* const at = as_bytes(from).data();
   const auto kind = load_le<uint8_t>(at);
   const size_t key = load_le<uint8_t>(at + 1);
   const size_t value = load_le<uint32_t>(at + 2);
-  if (kind < 1 || kind > 3 || key == 0 || from.size() - kRowHeaderBytes < key + value) {
+  if (kind < 1 || kind > 4 || key == 0 || from.size() - kRowHeaderBytes < key + value) {
     return std::nullopt;
   }
   const RowView row{.kind = static_cast<RowView::Kind>(kind),

@@ -63,10 +63,13 @@ bool keep_block(const BaseVersion& base, const Update& update, UpdatePlan& plan)
   }
   if (plan.first_unit == 0 && plan.end_unit * unit_bytes >= plan.length && base.length > 0)
     return false;
-  plan.new_slots =
+  plan.replaced_units =
       std::min(plan.end_unit, std::max(plan.first_unit, base.filled_units)) - plan.first_unit;
+  plan.to_log = base.log_has_room && plan.replaced_units > 0 &&
+                plan.data_end - plan.data_begin <= kLoggedUpdateMax &&
+                plan.replaced_units * unit_bytes <= kLoggedUnitsMax;
   const uint64_t room = has_overlay(plan.size_class) ? kOverlaySlots - base.used_slots : 0;
-  return plan.new_slots <= room;
+  return plan.to_log || plan.replaced_units <= room;
 }
 
 SizeClass new_size_class(const BaseVersion& base, const Update& update, uint64_t length) {
@@ -85,7 +88,7 @@ Result<UpdatePlan> plan_update(const BaseVersion& base, const Update& update) {
   plan.size_class = new_size_class(base, update, plan.length);
   plan.first_unit = 0;
   plan.end_unit = units_of(plan.length, plan.size_class);
-  plan.new_slots = 0;
+  plan.replaced_units = 0;
   return plan;
 }
 

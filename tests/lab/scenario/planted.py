@@ -4,6 +4,8 @@
 
 usage: planted.py [--fit | --build BUILD --seeds N] [NAME...]
 
+Bugs of the log of a disk are searched by the crash tests of the chunk store (test_chunk).
+
 Run it in a clone whose build folder BUILD (build) is configured for release: sources are changed
 and restored, one bug at a time. Without names all bugs are planted. Exits with 1 when one of them
 is not found within N seeds. --fit only looks whether the sources still have what each bug replaces.
@@ -126,8 +128,8 @@ CHAIN = {
     "forget-results-at-restart": [
         (
             "core/storage/chunk/chunk_store_open.cc",
-            "  FF_TRY(target->second.channels[channel], decode_result(body));\n",
-            "  FF_TRY(decode_result(body));\n  (void)channel;\n",
+            "  keep_newest(target->second.channels, channel, result);\n  return {};",
+            "  (void)channel;\n  return {};",
         )
     ],
     # Alone it does no harm: no target serves before it has settled what is pending.
@@ -502,6 +504,72 @@ DELEGATIONS = {
         )
     ],
 }
+LOG = {
+    # Blocks are overwritten in place; if the power is lost, what they have to hold is nowhere.
+    "overwrite-blocks-before-the-log-is-durable": [
+        (
+            "core/storage/chunk/chunk_store_log.cc",
+            "  FF_CO_TRY(co_await make_all_durable());\n  for (;;) {\n",
+            "  for (;;) {\n",
+        )
+    ],
+    # The rows say that the data is in the blocks; it is only on its way.
+    "forget-the-log-before-the-blocks-are-durable": [
+        (
+            "core/storage/chunk/chunk_store_log.cc",
+            "    if (!all.empty()) FF_CO_TRY(co_await make_all_durable());\n",
+            "",
+        )
+    ],
+    "do-not-repeat-what-the-log-intends": [
+        (
+            "core/storage/chunk/chunk_store_log.cc",
+            "  if (units.empty() || BlockStore::lost(version.block)) co_return Result<void>();\n",
+            "  if (units.empty() || end == UINT64_MAX) co_return Result<void>();\n",
+        )
+    ],
+    "use-a-segment-again-too-soon": [
+        (
+            "core/storage/chunk/chunk_store_log.cc",
+            "  FF_CO_TRY(co_await move_log(metadata_->segment_lsn()));\n",
+            "",
+        )
+    ],
+    "use-a-segment-again-while-undo-rows-need-it": [
+        (
+            "core/storage/chunk/chunk_store_log.cc",
+            "    FF_CO_TRY(co_await make_all_durable());\n    if (last) ",
+            "    if (last) ",
+        )
+    ],
+    "overwrite-a-block-while-it-is-read": [
+        (
+            "core/storage/chunk/chunk_store_log.cc",
+            "  for (;;) {\n    FF_CO_TRY(co_await wait_for_reads());\n",
+            "  for (;;) {\n",
+        )
+    ],
+    "forget-a-commit-record": [
+        (
+            "core/storage/chunk/chunk_store.cc",
+            "  more.push_back(\n"
+            "      {.key = key_of(RowKind::chunk, {claim.target_id(), id.inode, id.index}), "
+            ".body = row});\n",
+            "  if (next.pending || next.committed.state.version % 4 != 0)\n"
+            "    more.push_back({.key = key_of(RowKind::chunk,\n"
+            "                                  {claim.target_id(), id.inode, id.index}),\n"
+            "                    .body = row});\n",
+        )
+    ],
+    "trust-a-torn-entry": [
+        (
+            "core/storage/chunk/log_segment.cc",
+            "  if (load_le<uint32_t>(from) != simd::crc32c(covered, header_.salt)) "
+            "return std::nullopt;\n",
+            "  (void)covered;\n",
+        )
+    ],
+}
 SCENARIOS = {
     "chain": CHAIN,
     "files": FILES,
@@ -509,7 +577,7 @@ SCENARIOS = {
     "cluster": CLUSTER,
     "delegations": DELEGATIONS,
 }
-PLANTED = CHAIN | FILES | NAMES | CLUSTER | DELEGATIONS
+PLANTED = CHAIN | FILES | NAMES | CLUSTER | DELEGATIONS | LOG
 
 
 def changed(name):
@@ -531,11 +599,25 @@ def sim(args, name, seed, seeds):
     )
 
 
+def crash_tests(args):
+    """The first crash test that fails, as sim() in search(): (seed, failure)."""
+    subprocess.run(["ninja", "-C", args.build, "test_chunk"], check=True, stdout=subprocess.DEVNULL)
+    words = [f"{args.build}/test_chunk", "--gtest_filter=ChunkCrash.*:LogTest.*"]
+    run = subprocess.run(words, capture_output=True, text=True, check=False)
+    if run.returncode == 0:
+        return None
+    seed = re.search(r"seed (\d+)", run.stdout)
+    failed = re.search(r"\[  FAILED  \] (\S+)", run.stdout)
+    return int(seed[1]) if seed else 0, failed[1] if failed else run.stderr.strip()[-200:]
+
+
 def search(name, args):
     originals = {path: (ROOT / path).read_text() for path, _, _ in PLANTED[name]}
     try:
         for path, text in changed(name).items():
             (ROOT / path).write_text(text)
+        if name in LOG:
+            return crash_tests(args)
         subprocess.run(["ninja", "-C", args.build, "ff"], check=True, stdout=subprocess.DEVNULL)
         run = sim(args, name, 1, args.seeds)
         if run.returncode not in (0, 3):  # a check of the code itself: of which seed?
@@ -567,7 +649,8 @@ def main():
         missed += found is None
         what = f"seed {found[0]}: {found[1]}" if found else f"NOT FOUND in {args.seeds} seeds"
         print(f"{name}: {what}", flush=True)
-    subprocess.run(["ninja", "-C", args.build, "ff"], check=True, stdout=subprocess.DEVNULL)
+    targets = ["ff", "test_chunk"] if LOG.keys() & set(args.names or PLANTED) else ["ff"]
+    subprocess.run(["ninja", "-C", args.build, *targets], check=True, stdout=subprocess.DEVNULL)
     return 1 if missed else 0
 
 

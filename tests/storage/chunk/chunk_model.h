@@ -34,6 +34,7 @@ class ChunkModel {
     std::vector<ChunkSnapshot> states{ChunkSnapshot()};  // the last one is acknowledged
     std::vector<ChunkSnapshot> possible;  // of operations with unknown outcome after it
     size_t durable = 0;                   // index of the oldest state that may be found
+    bool unrecorded = false;  // the last state was made by commit_soon(): a kill may undo it
     bool erased = false;  // erased once: versions started again, results may refer to older ones
   };
 
@@ -43,6 +44,7 @@ class ChunkModel {
 
   void ended(ChunkId id, ChunkSnapshot made, bool well) {
     Past& past = past_[id];
+    past.unrecorded &= !well;
     if (well) {
       past.states.push_back(std::move(made));
     } else {
@@ -72,10 +74,15 @@ class ChunkModel {
       SCOPED_TRACE("chunk " + to_string(id));
       const ChunkSnapshot seen = look(id);
       bool allowed = std::ranges::find(past.possible, seen) != past.possible.end();
-      const size_t first = power_lost ? past.durable : past.states.size() - 1;
+      const size_t last = past.states.size() - (past.unrecorded ? 2 : 1);
+      const size_t first = power_lost ? past.durable : last;
       for (size_t i = first; i < past.states.size(); ++i) allowed |= past.states[i] == seen;
       EXPECT_TRUE(allowed) << describe(seen) << " is none of " << describe(past, first);
-      past = {.states = {seen}, .possible = {}, .durable = 0, .erased = past.erased};
+      past = {.states = {seen},
+              .possible = {},
+              .durable = 0,
+              .unrecorded = false,
+              .erased = past.erased};
     }
     check_results();
   }

@@ -18,7 +18,8 @@ ChunkRecord full_record() {
       .state = {.version = 7, .length = kMiB - 5, .checksum = 0x12345678},
       .block = BlockLocation{.size_class = 4, .number = kFileMax / kMiB - 1},
       .overlay_block = BlockLocation{.size_class = 2, .number = 9},
-      .overlays = {{.unit = 3, .slot = 63, .crc = 7}, {.unit = 255, .slot = 0, .crc = ~0u}}};
+      .overlays = {{.unit = 3, .slot = 63, .crc = 7}, {.unit = 255, .slot = 0, .crc = ~0u}},
+      .logged = {{.unit = 0, .crc = 5, .lsn = 77}, {.unit = 254, .crc = 6, .lsn = UINT64_MAX}}};
   record.chain_version = 99;
   record.pending = ChunkRecord::Pending{
       .version = {.state = {.version = 8, .length = 0, .checksum = 0, .removed = true},
@@ -38,6 +39,17 @@ TEST(ChunkRecord, RoundTrips) {
   tombstone.committed.state = {.version = 3, .length = 0, .checksum = 0, .removed = true};
   tombstone.removed_ns = -5;
   EXPECT_EQ(*decode_record(encode(tombstone)), tombstone);
+  // A row without units in the log is one of disk format 2.
+  EXPECT_EQ(encode(record)[0], 3);
+  EXPECT_EQ(encode(tombstone)[0], 2);
+  const LoggedUnit unit{.unit = 9, .crc = 1, .lsn = 2};
+  for (const LoggedRecord& logged :
+       {LoggedRecord{.committed = unit, .pending = {}},
+        LoggedRecord{.committed = {}, .pending = LoggedRecord::Pending{.version = 3, .data = unit}},
+        LoggedRecord{.committed = unit,
+        .pending = LoggedRecord::Pending{.version = 3, .data = {}}}}) {
+    EXPECT_EQ(*decode_logged(9, encode(logged)), logged);
+  }
   const ChannelResult result{.sequence = 1,
                              .id = {.inode = 2, .index = 3},
                              .state = {.version = 4, .length = 5, .checksum = 6, .removed = true},
@@ -57,6 +69,8 @@ TEST(ChunkRecord, CutAndLongerRowsAreCorrupt) {
   }
   EXPECT_EQ(code_of(decode_record(row + "x")), Errc::corrupt);
   EXPECT_EQ(code_of(decode_result("")), Errc::corrupt);
+  EXPECT_EQ(code_of(decode_logged(0, "")), Errc::corrupt);
+  EXPECT_EQ(code_of(decode_logged(0, std::string(1, '\4') + std::string(12, 'x'))), Errc::corrupt);
   EXPECT_EQ(code_of(decode_target(std::string(18, '\0'))), Errc::corrupt);
 }
 
@@ -71,6 +85,12 @@ TEST(ChunkRecord, RowsThatBreakARuleAreCorrupt) {
       [](ChunkRecord& r) { r.committed.overlays[1].slot = 63; },      // a slot twice
       [](ChunkRecord& r) { r.committed.overlays[0].slot = 64; },      // no such slot
       [](ChunkRecord& r) { r.committed.state.length = 255 * 4096; },  // an overlay behind the end
+      [](ChunkRecord& r) { r.committed.logged[0].unit = 254; },       // not ascending
+      [](ChunkRecord& r) {
+        r.committed.logged[1].unit = 255;
+        r.committed.overlays.pop_back();
+        r.committed.state.length = 254 * 4096;
+      },                                                                  // a unit behind the end
       [](ChunkRecord& r) { r.committed.overlay_block->size_class = 3; },  // wrong size class
       [](ChunkRecord& r) { ++r.committed.block->number; },                // beyond the largest file
       [](ChunkRecord& r) { r.committed.block->size_class = kSizeClasses; },  // invalid size class
@@ -86,7 +106,7 @@ TEST(ChunkRecord, RowsThatBreakARuleAreCorrupt) {
 
 TEST(ChunkRecord, ANewerFormatIsSaidToBeOne) {
   std::string row = encode(full_record());
-  row[0] = 3;
+  row[0] = 4;
   EXPECT_EQ(code_of(decode_record(row)), Errc::newer_format);
 }
 

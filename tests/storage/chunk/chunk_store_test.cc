@@ -40,6 +40,42 @@ TEST_F(StoreTest, APendingVersionIsSeenOnlyWhenItIsAskedForAndCommitMakesItTheOn
   EXPECT_EQ(*world_.run(world_.store->commit(kTarget, id_, 1, 10)), *done);
 }
 
+TEST_F(StoreTest, ACommitThatIsRecordedSoonIsSeenAtOnceAndIsPendingAgainAfterAKill) {
+  const std::string text = bytes_of(1, 100000);
+  Update update = world_.update(id_, UpdateType::write, text);
+  ASSERT_TRUE(ok(world_.pend(update)));
+  const auto result = [&] {
+    return **world_.store->channel_result(kTarget, update.request_id.client,
+                                          update.request_id.channel);
+  };
+  EXPECT_FALSE(result().committed);
+  const auto done = world_.store->commit_soon(kTarget, id_, 1, 9);
+  ASSERT_TRUE(ok(done));
+  EXPECT_EQ(done->committed.version, 1u);
+  EXPECT_TRUE(result().committed);
+  EXPECT_TRUE(world_.get(id_) == text);
+  EXPECT_EQ(code_of(world_.store->commit_soon(kTarget, id_, 2, 9)), Errc::refused);
+  world_.kill();
+  ASSERT_TRUE(ok(world_.open()));
+  EXPECT_EQ(world_.store->state(kTarget, id_)->pending->state, done->committed);
+  EXPECT_FALSE(result().committed);
+  EXPECT_EQ(result().sequence, update.request_id.sequence);
+  EXPECT_EQ(result().id, id_);
+  ASSERT_TRUE(ok(world_.store->commit_soon(kTarget, id_, 1, 9)));
+  world_.world.run_for(2 * kMillisecond);
+  world_.kill();
+  ASSERT_TRUE(ok(world_.open()));
+  EXPECT_EQ(world_.store->state(kTarget, id_)->committed, done->committed);
+  EXPECT_TRUE(result().committed);
+  // What comes after it brings it along.
+  ASSERT_TRUE(ok(world_.pend(world_.update(id_, UpdateType::write, "x"))));
+  ASSERT_TRUE(ok(world_.store->commit_soon(kTarget, id_, 2, 9)));
+  ASSERT_TRUE(ok(world_.write({.inode = 6, .index = 0}, "other")));
+  world_.kill();
+  ASSERT_TRUE(ok(world_.open()));
+  EXPECT_EQ(world_.store->state(kTarget, id_)->committed.version, 2u);
+}
+
 TEST_F(StoreTest, SurvivesACloseAndAKill) {
   const std::string text = bytes_of(1, 100000);
   ASSERT_TRUE(ok(world_.write(id_, text)));
@@ -108,7 +144,10 @@ TEST_F(StoreTest, ManySmallOverwritesAreRightWhereverTheyFall) {
   EXPECT_TRUE(world_.get(id_) == text);
 }
 
-TEST_F(StoreTest, SmallOverwritesWriteLittle) {
+TEST_F(StoreTest, SmallOverwritesWriteLittleWithoutTheLog) {
+  world_.close();
+  world_.data_segments_max = 0;
+  ASSERT_TRUE(ok(world_.open()));
   ASSERT_TRUE(ok(world_.write(id_, bytes_of(1, kMiB))));
   ASSERT_TRUE(ok(world_.run(world_.store->sync())));
   const auto used = [&] {

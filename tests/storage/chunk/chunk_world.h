@@ -67,6 +67,7 @@ class ChunkWorld {
         disk(seed, world.clock()),
         memory(seed, world.clock()),
         log_segment_bytes(seed % 3 == 2 ? kLogSegmentBytes : (12 + seed % 3 * 8) * kKiB),
+        checkpoint_segments(1 + seed / 3 % 3),
         used_chunks_max(seed % 4) {
     FF_CHECK(memory.make_dir("/shm", 0777).ok() && memory.sync_dir("/").ok());
   }
@@ -80,6 +81,8 @@ class ChunkWorld {
             .boot_id = boot,
             .commit_on = CommitOn::loop,
             .log_segment_bytes = log_segment_bytes,
+            .checkpoint_segments = checkpoint_segments,
+            .data_segments_max = data_segments_max,
             .crc_cache_bytes = used_chunks_max < 2 ? 0 : kCrcCacheBytes,
             .used_chunks_max = used_chunks_max,
             .memory_disk = &memory,
@@ -186,6 +189,8 @@ class ChunkWorld {
   sim::SimDisk disk;
   sim::SimDisk memory;  // files that live as long as the machine runs
   uint64_t log_segment_bytes;
+  size_t checkpoint_segments;
+  size_t data_segments_max = kDataSegmentsMax;  // 0: small updates go to overlays
   size_t used_chunks_max;
   std::string boot = "boot-1";
   uint64_t chunk_size = kMiB;

@@ -131,6 +131,12 @@ class CrashRun {
     made.pending.reset();
     made.pending_content.clear();
     const uint64_t version = made.committed.version;
+    if (dice_.below(2) == 0) {
+      const auto done = world_.store->commit_soon(kTarget, id, version, 3);
+      end(id, std::move(made), done);
+      if (done) model_.past(id).unrecorded = true;
+      co_return;
+    }
     const auto done = co_await world_.store->commit(kTarget, id, version, 3);
     end(id, std::move(made), done);
   }

@@ -148,7 +148,7 @@ TEST_F(ChunkDamage, WhatAScrubFindsIsKeptToo) {
   reopen();
   EXPECT_EQ(damaged(), std::vector{kSmall});
   // A partial write keeps the damage of the rest.
-  EXPECT_FALSE(ok(world_.write(kSmall, "y", 10'000)));
+  EXPECT_TRUE(ok(world_.write(kSmall, "y", 10'000)));
   EXPECT_EQ(damaged(), std::vector{kSmall});
   ASSERT_TRUE(ok(world_.run(world_.store->remove_target(kTarget))));
   ASSERT_TRUE(ok(world_.run(world_.store->create_target(kTarget, 70))));

@@ -32,7 +32,7 @@ TEST(ChunkIdentity, RoundTripsAndEveryFlippedBitShows) {
 TEST(ChunkIdentity, ForeignAndNewerDisksAreToldApart) {
   EXPECT_EQ(code_of(parse_identity("something else\n", "x")), Errc::refused);
   EXPECT_EQ(code_of(parse_identity("", "x")), Errc::refused);
-  EXPECT_EQ(code_of(parse_identity("ff-disk 3 whatever comes then\n", "x")), Errc::newer_format);
+  EXPECT_EQ(code_of(parse_identity("ff-disk 4 whatever comes then\n", "x")), Errc::newer_format);
   DiskIdentity older = kIdentity;
   older.format = 1;
   EXPECT_EQ(*parse_identity(to_line(older), "x"), older);
@@ -73,8 +73,8 @@ TEST_F(DiskOwnerTest, OtherClustersNewerFormatsAndDamageAreRefused) {
   other.cluster = "cluster-2";
   rewrite(to_line(other));
   refused(Errc::refused, "cluster-2");
-  rewrite("ff-disk 3 unknown\n");
-  refused(Errc::newer_format, "format 3");
+  rewrite("ff-disk 4 unknown\n");
+  refused(Errc::newer_format, "format 4");
   rewrite("ff-disk 1 cluster=x\n");
   refused(Errc::corrupt, "damaged");
   other = kIdentity;

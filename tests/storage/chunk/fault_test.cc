@@ -187,6 +187,7 @@ TEST(ChunkFault, OnAFullDiskTheSpaceOfRemovedChunksIsUsedAtOnce) {
 // Flips bits in many places: they must never be read as valid data.
 TEST(ChunkFault, FlippedBitsInDataAreNeverRead) {
   ChunkWorld world(1);
+  world.data_segments_max = 0;
   world.make();
   const ChunkId id{.inode = 5, .index = 2};
   std::string text = bytes_of(1, 700000);

@@ -210,7 +210,7 @@ TEST(Metadata, AFullDiskKeepsTheLogUntilThereIsRoom) {
     while (!at.metadata->needs_checkpoint()) ASSERT_TRUE(ok(at.metadata->apply(at.batch(rows))));
   };
   fill();
-  CheckpointJob job = at.metadata->begin_checkpoint();
+  CheckpointJob job = at.metadata->begin_checkpoint(at.metadata->segment());
   at.metadata->finish_checkpoint(fail(Errc::disk_full, "full"));
   EXPECT_FALSE(at.metadata->needs_checkpoint());
   fill();

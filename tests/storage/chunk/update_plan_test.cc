@@ -56,11 +56,11 @@ TEST(UpdatePlanTest, AnAppendFromAChecksumUnitOnGoesInPlace) {
   EXPECT_FALSE(plan->rewrite);
   EXPECT_EQ(plan->first_unit, 2u);
   EXPECT_EQ(plan->end_unit, 5u);
-  EXPECT_EQ(plan->new_slots, 0u);
+  EXPECT_EQ(plan->replaced_units, 0u);
   // Never over units that a dropped version has written.
   EXPECT_EQ(plan_update({.length = 8192, .size_class = SizeClass{4}, .filled_units = 4},
                         write(8192, 10000))
-                ->new_slots,
+                ->replaced_units,
             2u);
 }
 
@@ -70,7 +70,7 @@ TEST(UpdatePlanTest, AnAppendInsideAChecksumUnitMovesThatUnit) {
   ASSERT_TRUE(ok(plan));
   EXPECT_EQ(plan->first_unit, 1u);
   EXPECT_EQ(plan->end_unit, 4u);
-  EXPECT_EQ(plan->new_slots, 1u);
+  EXPECT_EQ(plan->replaced_units, 1u);
 }
 
 TEST(UpdatePlanTest, SmallOverwritesTakeSlotsUntilThereAreNone) {
@@ -78,7 +78,7 @@ TEST(UpdatePlanTest, SmallOverwritesTakeSlotsUntilThereAreNone) {
   ASSERT_TRUE(ok(plan));
   EXPECT_FALSE(plan->rewrite);
   EXPECT_EQ(plan->first_unit, 0u);
-  EXPECT_EQ(plan->new_slots, 2u);
+  EXPECT_EQ(plan->replaced_units, 2u);
   BaseVersion base = kMebibyte;
   base.used_slots = 62;
   EXPECT_FALSE(plan_update(base, write(4095, 2))->rewrite);
@@ -88,12 +88,45 @@ TEST(UpdatePlanTest, SmallOverwritesTakeSlotsUntilThereAreNone) {
   EXPECT_FALSE(plan_update(kMebibyte, write(0, 64 * 4096))->rewrite);
 }
 
+TEST(UpdatePlanTest, SmallOverwritesGoToTheLogIfItHasRoom) {
+  BaseVersion base = kMebibyte;
+  base.used_slots = kOverlaySlots;
+  base.log_has_room = true;
+  const auto small = plan_update(base, write(4095, 2));
+  ASSERT_TRUE(ok(small));
+  EXPECT_TRUE(small->to_log);
+  EXPECT_EQ(small->replaced_units, 2u);
+  EXPECT_TRUE(plan_update(base, write(4095, kLoggedUpdateMax))->to_log);
+  EXPECT_TRUE(plan_update(base, write(4095, kLoggedUpdateMax + 1))->rewrite);
+  // Units of a large block are too large.
+  const BaseVersion large{
+      .length = kChunkMax, .size_class = SizeClass{10}, .filled_units = 256, .log_has_room = true};
+  Update within = write(0, 10);
+  within.chunk_size = kChunkMax;
+  const auto unit = plan_update(large, within);
+  ASSERT_TRUE(ok(unit));
+  EXPECT_FALSE(unit->to_log);
+  EXPECT_EQ(unit->replaced_units, 1u);
+  // An append goes to the block, except the unit that has data.
+  const BaseVersion end{
+      .length = 5000, .size_class = SizeClass{4}, .filled_units = 2, .log_has_room = true};
+  const auto append = plan_update(end, write(5000, 10000));
+  EXPECT_TRUE(append->to_log);
+  EXPECT_EQ(append->replaced_units, 1u);
+  EXPECT_EQ(append->end_unit, 4u);
+  EXPECT_FALSE(
+      plan_update(
+          {.length = 8192, .size_class = SizeClass{4}, .filled_units = 2, .log_has_room = true},
+          write(8192, 100))
+          ->to_log);
+}
+
 TEST(UpdatePlanTest, TruncationsMoveTheUnitTheyCutAndNothingElse) {
   const auto inside = plan_update(kMebibyte, resize(10000));
   ASSERT_TRUE(ok(inside));
   EXPECT_EQ(inside->first_unit, 2u);
   EXPECT_EQ(inside->end_unit, 3u);
-  EXPECT_EQ(inside->new_slots, 1u);
+  EXPECT_EQ(inside->replaced_units, 1u);
   const auto between = plan_update(kMebibyte, resize(8192));
   EXPECT_EQ(between->first_unit, between->end_unit);
   EXPECT_FALSE(between->rewrite);
@@ -128,6 +161,7 @@ TEST(UpdatePlanTest, KeepsItsRulesForAnyUpdate) {
           align_up(base.length, checksum_unit_bytes(of)) / checksum_unit_bytes(of);
       base.filled_units = used + rng.below(checksum_units(of) - used + 1);
       base.used_slots = has_overlay(of) ? rng.below(kOverlaySlots + 1) : 0;
+      base.log_has_room = rng.below(2) == 0;
     }
     Update update = write(rng.below(kMiB), rng.below(rng.below(2) == 0 ? 10000 : kMiB));
     update.type = static_cast<UpdateType>(rng.below(4));
@@ -147,13 +181,19 @@ TEST(UpdatePlanTest, KeepsItsRulesForAnyUpdate) {
     if (plan->rewrite) {
       EXPECT_EQ(plan->first_unit, 0u);
       EXPECT_EQ(plan->end_byte(), plan->length);
-      EXPECT_EQ(plan->new_slots, 0u);
+      EXPECT_EQ(plan->replaced_units, 0u);
       continue;
     }
     EXPECT_EQ(plan->size_class, *base.size_class);
-    EXPECT_LE(base.used_slots + plan->new_slots, has_overlay(plan->size_class) ? kOverlaySlots : 0);
-    if (plan->end_unit > plan->first_unit + plan->new_slots) {
-      EXPECT_GE(plan->first_unit + plan->new_slots, base.filled_units);
+    if (plan->to_log) {
+      EXPECT_TRUE(base.log_has_room);
+      EXPECT_LE(plan->replaced_units * plan->unit_bytes(), kLoggedUnitsMax);
+    } else if (plan->replaced_units > 0) {
+      EXPECT_LE(base.used_slots + plan->replaced_units,
+                has_overlay(plan->size_class) ? kOverlaySlots : 0);
+    }
+    if (plan->end_unit > plan->first_unit + plan->replaced_units) {
+      EXPECT_GE(plan->first_unit + plan->replaced_units, base.filled_units);
     }
   }
 }
