@@ -10,7 +10,6 @@
 #include "platform/base/clock.h"
 #include "platform/base/log.h"
 #include "platform/kv/record_checksum.h"
-#include "platform/kv/retry.h"
 
 namespace ff::kv {
 
@@ -108,13 +107,16 @@ class PostgresEngine::ServerConnection {
   ServerConnection(PostgresEngine& engine, std::string label)
       : engine_(engine), label_(std::move(label)) {}
 
-  Task<Result<std::vector<PostgresRows>>> run(std::vector<PostgresStatement> statements) {
+  // Opens the connection if there is none.
+  Task<Result<void>> connect() {
     if (connection_ != nullptr && connection_->is_broken()) connection_.reset();
-    if (connection_ == nullptr) {
-      auto opened = co_await open();
-      if (!opened) engine_.note_failure(opened.error());
-      FF_CO_TRY(std::move(opened));
-    }
+    if (connection_ != nullptr) co_return Result<void>();
+    auto opened = co_await open();
+    if (!opened) engine_.note_failure(opened.error());
+    co_return opened;
+  }
+  Task<Result<std::vector<PostgresRows>>> run(std::vector<PostgresStatement> statements) {
+    FF_CO_TRY(co_await connect());
     auto rows = co_await connection_->run(std::move(statements));
     if (rows) {
       engine_.note_success();
@@ -345,10 +347,8 @@ struct PostgresEngine::Commit {
 };
 
 PostgresEngine::Series::Series(Metrics& metrics)
-    : commits(metrics.counter("ff_kv_commits_total", "Transactions that were committed")),
+    : TransactionSeries(metrics),
       groups(metrics.counter("ff_kv_groups_total", "Groups of transactions that were committed")),
-      conflicts(metrics.counter("ff_kv_conflicts_total",
-                                "Transactions that were repeated because of a conflict")),
       unknown(metrics.counter("ff_kv_unknown_total", "Groups whose answer was lost")),
       commit(metrics.histogram("ff_kv_commit_seconds", "Time of the commit of a group")),
       read(metrics.histogram("ff_kv_read_seconds", "Time of a statement that reads")) {}
@@ -570,24 +570,32 @@ Task<Result<void>> PostgresEngine::put_fence() {
   co_return Result<void>();
 }
 
+// A group that cannot be sent, because no server accepts the connection, is not lost.
+Task<Result<void>> PostgresEngine::prepare_commits() {
+  FF_CO_TRY(co_await committer_->connect());
+  if (fence_ == 0) {
+    FF_CO_TRY(co_await put_fence());
+  }
+  co_return Result<void>();
+}
+
 // Sends groups one after the other, until no transaction waits.
 Task<void> PostgresEngine::serve_commits() {
   Backoff backoff = retry_backoff(rng_);
   Group lost;  // their outcome is not settled
   while (!commits_.empty() || !lost.empty()) {
-    if (fence_ == 0) {
-      const auto put = co_await put_fence();
-      if (put) {
-        backoff.reset();
-        for (const CommitPtr& commit : lost) commit->finish(AttemptResult::unknown);
-        lost.clear();
-      } else if (lost.empty() && !may_be_repeated(put.error())) {
-        for (const CommitPtr& commit : std::exchange(commits_, {})) commit->finish(put.error());
+    const auto ready = co_await prepare_commits();
+    if (!ready) {
+      if (lost.empty() && !may_be_repeated(ready.error())) {
+        for (const CommitPtr& commit : std::exchange(commits_, {})) commit->finish(ready.error());
       } else if (!co_await sleep_for(loop_, backoff.next_delay_ns())) {
         co_return;
       }
       continue;
     }
+    backoff.reset();
+    for (const CommitPtr& commit : std::exchange(lost, {})) commit->finish(AttemptResult::unknown);
+    if (commits_.empty()) continue;
     Group group = next_group();
     const auto sent = co_await send_group(group);
     if (sent && fence_ == 0) {  // its row had been deleted
@@ -608,8 +616,7 @@ Task<void> PostgresEngine::serve_commits() {
   committing_ = false;
 }
 
-Task<Result<PostgresEngine::AttemptResult>> PostgresEngine::commit(const Transaction& txn,
-                                                                   int64_t deadline_ns) {
+Task<Result<AttemptResult>> PostgresEngine::commit(const Transaction& txn, int64_t deadline_ns) {
   const auto commit = std::make_shared<Commit>(loop_);
   commit->watched = txn.watched();
   commit->writes = txn.writes();
@@ -626,48 +633,16 @@ Task<Result<PostgresEngine::AttemptResult>> PostgresEngine::commit(const Transac
   co_return late();
 }
 
-Task<Result<PostgresEngine::AttemptResult>> PostgresEngine::attempt(const TxnFunction& function,
-                                                                    int64_t deadline_ns) {
+Task<Result<AttemptResult>> PostgresEngine::attempt(const TxnFunction& function,
+                                                    int64_t deadline_ns) {
   Transaction txn(*this, kReadsMax, deadline_ns);
-  auto result = co_await function(txn);
-  if (txn.outdated()) co_return AttemptResult::conflict;
-  FF_CO_TRY(std::move(result));
-  FF_CO_TRY(txn.check());
-  if (txn.writes().empty()) co_return AttemptResult::committed;
-  if (const CancellationToken* cancel = co_await current_cancellation();
-      cancel && cancel->requested()) {
-    co_return cancel->reason();
-  }
-  co_return co_await commit(txn, deadline_ns).shielded();
-}
-
-// Retries until an attempt succeeds or fails for good. Sets `unknown` if an attempt may have been
-// committed without an answer.
-Task<Result<void>> PostgresEngine::run_attempts(TxnFunction function, int64_t deadline_ns,
-                                                bool& unknown) {
-  Backoff backoff = retry_backoff(rng_);
-  for (int attempts = 1;; ++attempts) {
-    FF_CO_TRY(const AttemptResult end, co_await attempt(function, deadline_ns));
-    if (end == AttemptResult::committed) {
-      series_.commits.add();
-      co_return Result<void>();
-    }
-    if (end == AttemptResult::unknown) unknown = true;
-    if (end == AttemptResult::conflict) series_.conflicts.add();
-    Error late =
-        fail(Errc::deadline, "a transaction conflicted with others in {} attempts", attempts);
-    FF_CO_TRY(co_await wait_before_retry(loop_, backoff, deadline_ns, std::move(late)));
-  }
+  const auto commit_it = [&](const Transaction& done) { return commit(done, deadline_ns); };
+  co_return co_await attempt_transaction(txn, function, commit_it);
 }
 
 Task<Result<void>> PostgresEngine::run(TxnFunction function, int64_t deadline_ns) {
-  bool unknown = false;
-  auto result = co_await run_attempts(std::move(function), deadline_ns, unknown);
-  if (!result && result.error().code == Errc::deadline && unknown) {
-    co_return fail(Errc::unreachable, "{} did not confirm a commit; it may have happened",
-                   options_.name);
-  }
-  co_return result;
+  const auto one = [&] { return attempt(function, deadline_ns); };
+  co_return co_await retry_transaction(loop_, rng_, series_, options_.name, deadline_ns, one);
 }
 
 Task<Result<void>> PostgresEngine::view(TxnFunction function, int64_t deadline_ns) {
