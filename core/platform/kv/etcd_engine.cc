@@ -19,6 +19,8 @@ namespace {
 // running commit never sees the lease expire.
 constexpr int64_t kLeaseSeconds = 600;
 constexpr int64_t kLeaseRenewNs = kLeaseSeconds / 2 * kSecond;
+// etcd executes at most 128 operations at once (--max-txn-ops).
+constexpr size_t kKeysAtOnce = 100;
 
 // Adds the checksum to a value that an older ff stored without one.
 std::string upgrade_value(std::string_view key, std::string stored) {
@@ -52,6 +54,26 @@ class EtcdEngine::Transaction final : public Txn {
     }
     if (watched) watched_.emplace(std::move(key), revision);
     co_return value;
+  }
+
+  Task<Result<std::vector<std::optional<std::string>>>> fetch_all(
+      std::vector<std::string> keys) override {
+    std::vector<std::optional<std::string>> values(keys.size());
+    for (size_t first = 0; first < keys.size(); first += kKeysAtOnce) {
+      const size_t end = std::min(first + kKeysAtOnce, keys.size());
+      EtcdGateway::Reads reads;
+      for (size_t i = first; i < end; i++) reads.ranges.push_back({keys[i], {}, 1});
+      FF_CO_TRY(auto found, co_await read(std::move(reads)));
+      for (size_t i = first; i < end; i++) {
+        int64_t revision = 0;
+        for (EtcdGateway::Value& one : found[i - first]) {
+          values[i] = upgrade_value(keys[i], std::move(one.value));
+          revision = one.revision;
+        }
+        watched_.emplace(keys[i], revision);
+      }
+    }
+    co_return values;
   }
 
   // Reads the guard together with the range, for its revision.

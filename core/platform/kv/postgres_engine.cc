@@ -170,37 +170,38 @@ class PostgresEngine::ServerConnection {
 
 // One read of a transaction: keys, or a range and its guard.
 struct PostgresEngine::Read {
-  explicit Read(Loop& loop) : done(loop) {}
+  explicit Read(Loop& loop, std::vector<std::string> wanted = {})
+      : keys(std::move(wanted)), done(loop) {}
 
   struct Found {
     int64_t version = 0;  // 0: the key does not exist
     std::optional<std::string> value;
   };
-  std::optional<std::string> key;  // the one that is wanted, or the guard of the range
+  std::vector<std::string> keys;  // whose values are wanted; with a range: its guard
   std::optional<Range> range;
   std::vector<std::pair<std::string, int64_t>> seen;  // what must still have these versions
 
   Result<void> result;
-  bool outdated = false;  // something seen has changed
-  Found found;            // of `key`
+  bool outdated = false;                                       // something seen has changed
+  std::vector<Found> found = std::vector<Found>(keys.size());  // of `keys`
   std::vector<Entry> entries;
   Event done;
 
   Looks looks() const {
     Looks looks;
-    if (key) looks.emplace_back(*key, std::nullopt);
+    for (const std::string& key : keys) looks.emplace_back(key, std::nullopt);
     for (const auto& [name, version] : seen) looks.emplace_back(name, version);
     return looks;
   }
   // A row about looks()[at].
   void take_look(size_t at, const PostgresRows& rows, size_t row) {
-    if (!key || at > 0) {
+    if (at >= keys.size()) {
       outdated = true;
       return;
     }
     if (rows.is_null(row, 1)) return;
-    found.version = rows.number(row, 1);
-    found.value = rows.bytes(row, 2);
+    found[at].version = rows.number(row, 1);
+    found[at].value = rows.bytes(row, 2);
   }
   void take_range(const PostgresRows& rows) {
     for (size_t row = 0; row < rows.size(); row++) {
@@ -239,22 +240,34 @@ class PostgresEngine::Transaction final : public Txn {
   };
 
   Task<Result<std::optional<std::string>>> fetch(std::string key, bool watched) override {
-    const auto read = std::make_shared<Read>(engine_.loop_);
-    read->key = key;
+    std::vector<std::string> one(1, key);
+    const auto read = std::make_shared<Read>(engine_.loop_, std::move(one));
     FF_CO_TRY(co_await look(read));
-    see(std::move(key), read->found.version, watched);
-    co_return std::move(read->found.value);
+    see(std::move(key), read->found[0].version, watched);
+    co_return std::move(read->found[0].value);
+  }
+
+  Task<Result<std::vector<std::optional<std::string>>>> fetch_all(
+      std::vector<std::string> keys) override {
+    const auto read = std::make_shared<Read>(engine_.loop_, std::move(keys));
+    FF_CO_TRY(co_await look(read));
+    std::vector<std::optional<std::string>> values;
+    for (size_t i = 0; i < read->keys.size(); i++) {
+      see(read->keys[i], read->found[i].version, true);
+      values.push_back(std::move(read->found[i].value));
+    }
+    co_return values;
   }
 
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
     if (range.begin >= range.end) co_return std::vector<Entry>();
-    const auto read = std::make_shared<Read>(engine_.loop_);
-    read->range = std::move(range);
     const bool guarded = !guard.empty() && guard != kIncludeDamaged;
-    if (guarded) read->key = guard;
+    std::vector<std::string> guards(guarded ? 1 : 0, guard);
+    const auto read = std::make_shared<Read>(engine_.loop_, std::move(guards));
+    read->range = std::move(range);
     FF_CO_TRY(co_await look(read));
     if (guarded) {
-      see(std::move(guard), read->found.version, true);
+      see(std::move(guard), read->found[0].version, true);
     } else {
       unguarded_ = true;
     }
@@ -303,12 +316,22 @@ class PostgresEngine::SnapshotTransaction final : public Txn {
 
  private:
   Task<Result<std::optional<std::string>>> fetch(std::string key, bool) override {
-    Read read(loop_);
-    read.key = std::move(key);
+    std::vector<std::string> one(1, std::move(key));
+    FF_CO_TRY(auto values, co_await fetch_all(std::move(one)));
+    co_return std::move(values[0]);
+  }
+  Task<Result<std::vector<std::optional<std::string>>>> fetch_all(
+      std::vector<std::string> keys) override {
+    Read read(loop_, std::move(keys));
     PostgresStatement look{"look", kLook, look_values(read.looks())};
     FF_CO_TRY(const auto rows, co_await run(std::move(look)));
-    if (rows.at(0).size() > 0) read.take_look(0, rows.at(0), 0);
-    co_return std::move(read.found.value);
+    const PostgresRows& found = rows.at(0);
+    for (size_t row = 0; row < found.size(); row++) {
+      read.take_look(static_cast<size_t>(found.number(row, 0)) - 1, found, row);
+    }
+    std::vector<std::optional<std::string>> values;
+    for (Read::Found& one : read.found) values.push_back(std::move(one.value));
+    co_return values;
   }
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string) override {
     if (range.begin >= range.end) co_return std::vector<Entry>();

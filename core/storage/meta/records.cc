@@ -79,14 +79,47 @@ Task<Result<Inode>> read_dir(kv::Txn& txn, InodeId id, std::string what, uint64_
   co_return std::move(*found);
 }
 
+namespace {
+
+Inode merge_times(Inode inode, const wire::Times& times) {
+  inode.mtime_ns = times.mtime_ns();
+  inode.ctime_ns = std::max(inode.ctime_ns, times.ctime_ns());
+  return inode;
+}
+
+}  // namespace
+
 Task<Result<Inode>> with_times(kv::Txn& txn, Inode inode) {
   if (!inode.is(InodeType::directory)) co_return inode;
   FF_CO_TRY(const auto times, co_await read_record<wire::Times>(txn, keys::times(inode.id)));
-  if (times) {
-    inode.mtime_ns = times->mtime_ns();
-    inode.ctime_ns = std::max(inode.ctime_ns, times->ctime_ns());
-  }
+  if (times) inode = merge_times(std::move(inode), *times);
   co_return inode;
+}
+
+Task<Result<std::vector<std::optional<Inode>>>> find_inodes(kv::Txn& txn,
+                                                            std::vector<InodeId> ids) {
+  std::vector<std::string> wanted;
+  for (const InodeId id : ids) wanted.push_back(keys::inode(id));
+  FF_CO_TRY(const auto records, co_await txn.get_all(std::move(wanted)));
+  std::vector<std::optional<Inode>> inodes(ids.size());
+  std::vector<size_t> directories;
+  std::vector<std::string> times_of;
+  for (size_t i = 0; i < ids.size(); i++) {
+    if (!records[i]) continue;
+    FF_CO_TRY(inodes[i], parse_inode(*records[i]));
+    if (!inodes[i]->is(InodeType::directory)) continue;
+    directories.push_back(i);
+    times_of.push_back(keys::times(ids[i]));
+  }
+  const std::vector<std::string> names = times_of;
+  FF_CO_TRY(const auto found, co_await txn.get_all(std::move(times_of)));
+  for (size_t i = 0; i < found.size(); i++) {
+    if (!found[i]) continue;
+    FF_CO_TRY(const auto times, parse_record<wire::Times>(names[i], *found[i]));
+    auto& inode = inodes[directories[i]];
+    inode = merge_times(std::move(*inode), times);
+  }
+  co_return inodes;
 }
 
 Task<Result<std::optional<Dentry>>> find_dentry(kv::Txn& txn, InodeId dir, std::string name) {
