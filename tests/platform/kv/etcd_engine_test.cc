@@ -194,6 +194,7 @@ TEST_F(EtcdEngineTest, ACompactedRevision) {
   };
   ASSERT_TRUE(run_task(loop_, engine.run(look, INT64_MAX)).ok());
   EXPECT_EQ(runs, 2);
+  EXPECT_EQ(engine.series().conflicts.value(), 1u);
   EXPECT_EQ(a, Value("2"));
   EXPECT_EQ(b, Value("2"));
   runs = 0;

@@ -109,6 +109,7 @@ TEST_F(OneServerTest, AGroupSeesWhatWasCommittedBeforeItsTurnWhateverTheDatabase
   PQclear(PQexec(other.get(), "UPDATE ff_kv SET version = version + 1 WHERE key = 'a'; COMMIT"));
   wait_until([&] { return committed; });
   EXPECT_EQ(runs, 2);
+  EXPECT_EQ(engine.series().conflicts.value(), 1u);
 }
 
 TEST_F(OneServerTest, NobodyThere) {
@@ -366,6 +367,38 @@ TEST_F(OneServerTest, ARecordThatChangesStaysInItsPage) {
   wait_until([&] { return counted("n_tup_upd") >= kChanges; });
   EXPECT_GT(counted("n_tup_hot_upd"), kChanges * 995 / 1000);
   EXPECT_LT(counted("pg_table_size(relid) / 8192"), kKeys / 25);
+}
+
+// The time to open a store does not depend on the number of records.
+TEST_F(OneServerTest, OpeningReadsNoRecords) {
+  {
+    PostgresEngine engine(options(), loop_, rng_, metrics_);
+    for (int part = 0; part < 5; part++) {
+      ASSERT_TRUE(run_task(loop_, engine.run(
+                                      [&](Txn& txn) -> Task<Result<void>> {
+                                        for (int i = 0; i < 100; i++) {
+                                          txn.put(fmt::format("key/{}/{}", part, i), "");
+                                        }
+                                        co_return Result<void>();
+                                      },
+                                      INT64_MAX))
+                      .ok());
+    }
+  }
+  const auto sum = [&](const std::string& what) {
+    const auto sql =
+        fmt::format("SELECT {} FROM pg_stat_user_tables WHERE relname = 'ff_kv'", what);
+    return std::atoi(server_.sql(database_, sql).c_str());
+  };
+  wait_until([&] { return sum("n_tup_ins") >= 500; });
+  const int before = sum("seq_tup_read + idx_tup_fetch"), scans = sum("idx_scan");
+  {
+    PostgresEngine engine(options(), loop_, rng_, metrics_);
+    EXPECT_EQ(get(engine, "key/1/1").value(), Value(""));
+    EXPECT_TRUE(put(engine, "key/1/2", "1").ok());
+  }
+  wait_until([&] { return sum("n_tup_upd") >= 1 && sum("idx_scan") > scans; });
+  EXPECT_LE(sum("seq_tup_read + idx_tup_fetch") - before, 3);
 }
 
 TEST_F(OneServerTest, TablesOfANewerVersion) {
