@@ -146,18 +146,15 @@ Task<Result<Namespace::DirPage>> read_page(kv::Txn& txn, InodeId dir, std::strin
                                            size_t limit, bool with_inodes) {
   kv::Range range = keys::range_of(keys::kDentry, dir, limit);
   if (!after.empty()) range.begin = keys::dentry(dir, after) + '\0';
-  auto ranging = txn.range(std::move(range), {});
-  FF_CO_TRY(const auto stored, co_await std::move(ranging));
+  FF_CO_TRY(const auto stored, co_await txn.range(std::move(range), keys::times(dir)));
   std::vector<Dentry> dentries;
-  std::vector<InodeId> ids;
   for (const kv::Entry& one : stored) {
     FF_CO_TRY(const Dentry entry, parse_dentry(one));
     dentries.push_back(entry);
-    if (with_inodes) ids.push_back(entry.inode);
   }
   std::vector<std::optional<Inode>> inodes;
   if (with_inodes) {
-    FF_CO_TRY(inodes, co_await find_inodes(txn, std::move(ids)));
+    FF_CO_TRY(inodes, co_await find_inodes(txn, dentries));
   }
   Namespace::DirPage page;
   size_t bytes = 0;

@@ -97,27 +97,25 @@ Task<Result<Inode>> with_times(kv::Txn& txn, Inode inode) {
 }
 
 Task<Result<std::vector<std::optional<Inode>>>> find_inodes(kv::Txn& txn,
-                                                            std::vector<InodeId> ids) {
+                                                            std::vector<Dentry> entries) {
   std::vector<std::string> wanted;
-  for (const InodeId id : ids) wanted.push_back(keys::inode(id));
-  FF_CO_TRY(const auto records, co_await txn.get_all(std::move(wanted)));
-  std::vector<std::optional<Inode>> inodes(ids.size());
-  std::vector<size_t> directories;
-  std::vector<std::string> times_of;
-  for (size_t i = 0; i < ids.size(); i++) {
-    if (!records[i]) continue;
-    FF_CO_TRY(inodes[i], parse_inode(*records[i]));
-    if (!inodes[i]->is(InodeType::directory)) continue;
-    directories.push_back(i);
-    times_of.push_back(keys::times(ids[i]));
+  for (const Dentry& entry : entries) wanted.push_back(keys::inode(entry.inode));
+  for (const Dentry& entry : entries) {
+    if (entry.kind == InodeType::directory) wanted.push_back(keys::times(entry.inode));
   }
-  const std::vector<std::string> names = times_of;
-  FF_CO_TRY(const auto found, co_await txn.get_all(std::move(times_of)));
-  for (size_t i = 0; i < found.size(); i++) {
-    if (!found[i]) continue;
-    FF_CO_TRY(const auto times, parse_record<wire::Times>(names[i], *found[i]));
-    auto& inode = inodes[directories[i]];
-    inode = merge_times(std::move(*inode), times);
+  FF_CO_TRY(const auto records, co_await txn.get_all(wanted));
+  std::vector<std::optional<Inode>> inodes(entries.size());
+  size_t times_at = entries.size();
+  for (size_t i = 0; i < entries.size(); i++) {
+    const bool directory = entries[i].kind == InodeType::directory;
+    const size_t at = directory ? times_at++ : 0;
+    if (!records[i]) continue;
+    FF_CO_TRY(Inode inode, parse_inode(*records[i]));
+    if (directory && records[at]) {
+      FF_CO_TRY(const auto times, parse_record<wire::Times>(wanted[at], *records[at]));
+      inode = merge_times(std::move(inode), times);
+    }
+    inodes[i] = std::move(inode);
   }
   co_return inodes;
 }

@@ -53,8 +53,10 @@ struct Dentry {
 
 // The stored record; a directory comes without its times.
 Task<Result<std::optional<Inode>>> find_inode(kv::Txn& txn, InodeId id);
-// The same for several at once, in their order; directories come with their times. Only in a view.
-Task<Result<std::vector<std::optional<Inode>>>> find_inodes(kv::Txn& txn, std::vector<InodeId> ids);
+// The inodes of several dentries, in their order and with the times of directories, in one read.
+// Only in a view.
+Task<Result<std::vector<std::optional<Inode>>>> find_inodes(kv::Txn& txn,
+                                                            std::vector<Dentry> entries);
 // ESTALE: it does not exist.
 Task<Result<Inode>> read_inode(kv::Txn& txn, InodeId id);
 // Succeeds unless another client, which does not have this lease, holds the delegation of the
