@@ -20,6 +20,8 @@ struct BenchKvOptions {
   std::optional<std::string> dir;
   uint64_t files = 20'000;
   unsigned in_flight = 256;
+  uint64_t existing = 0;
+  bool keep = false;
 };
 
 Task<Result<std::vector<bench::KvPhaseResult>>> measure_kv(kv::Engine& engine, Loop& loop,
@@ -31,7 +33,8 @@ Task<Result<std::vector<bench::KvPhaseResult>>> measure_kv(kv::Engine& engine, L
 }
 
 Result<void> run_bench_kv(Session& session, const BenchKvOptions& options) {
-  const bench::KvLoad load{.files = options.files, .in_flight = options.in_flight};
+  const bench::KvLoad load{
+      .files = options.files, .in_flight = options.in_flight, .existing = options.existing};
   if (load.files == 0) return fail(Errc::usage, "--files must be greater than 0");
   if (load.in_flight == 0 || load.in_flight > kTransactionsInFlightMax) {
     return fail(Errc::usage, "--in-flight {}: 1 to {}", load.in_flight, kTransactionsInFlightMax);
@@ -51,8 +54,12 @@ Result<void> run_bench_kv(Session& session, const BenchKvOptions& options) {
   const auto engine = store->engine(loop, rng, metrics);
   auto ran = run_task(
       loop, cancel_on_stop(loop, session.stop, measure_kv(*engine, loop, session.stop, load)));
-  if (ran || ran.error().code != Errc::exists) {
-    auto cleared = run_task(loop, bench::clear_kv(*engine, clock.steady_ns() + 600 * kSecond));
+  const bool keep = options.keep && ran;
+  if (!keep && (ran || ran.error().code != Errc::exists)) {
+    // As long as the fill may take with a slow store.
+    const int64_t deadline_ns =
+        clock.steady_ns() + 600 * kSecond + static_cast<int64_t>(load.existing) * kMillisecond;
+    auto cleared = run_task(loop, bench::clear_kv(*engine, loop, deadline_ns, load));
     if (ran && !cleared) ran = cleared.error();
   }
   FF_TRY(const auto phases, std::move(ran));
@@ -78,6 +85,8 @@ Result<void> run_bench_kv(Session& session, const BenchKvOptions& options) {
   }
   session.out.data({{"files", load.files},
                     {"in_flight", load.in_flight},
+                    {"existing", load.existing},
+                    {"kept", keep},
                     {"conforms", true},
                     {"phases", std::move(rows)}});
   return {};
@@ -90,17 +99,25 @@ void declare_bench_kv(Command& kv) {
   kv.about(
       "Checks first that a store keeps the rules of transactions that ff relies on, then makes "
       "transactions as the metadata service does: creates of files (2 reads and 4 writes, durable) "
-      "and look-ups. Use it to choose a store, and before you use a database that is compatible "
-      "with PostgreSQL. The store must be empty, and is empty afterwards; the exit code is 3 if it "
-      "breaks a rule.");
+      "and look-ups of random files. Use it to choose a store, and before you use a database that "
+      "is compatible with PostgreSQL. The store must be empty, and is empty afterwards; the exit "
+      "code is 3 if it breaks a rule.\n\nA store with many files can be slower than an empty one: "
+      "--existing first fills it with as many files as your cluster will have. With --keep you can "
+      "see how much space these take.");
   kv.option("--engine", text(options.engine, "STORE"),
             "The store, as --kv of ff serve-meta names it: sqlite, in --dir; etcd://...; or "
             "postgres://...");
   kv.option("--dir", dir(options.dir), "Directory of the SQLite file");
   kv.option("--files", number(options.files), "Number of creates, and of look-ups");
   kv.option("--in-flight", number(options.in_flight), "Concurrent transactions");
+  kv.option("--existing", number(options.existing),
+            "Fill the store with so many files first, 50 in a transaction");
+  kv.flag("--keep", options.keep,
+          "Leave all files in the store, which is then of no use for a cluster");
   kv.example("ff bench kv --engine postgres://ff@db1,db2/test", "is this database fit for ff?");
   kv.example("ff bench kv --dir /var/tmp/kv --in-flight 16", "SQLite on this disk");
+  kv.example("ff bench kv --engine postgres://ff@db1,db2/test --existing 10000000 --keep",
+             "with ten million files, and how large the database then is");
   kv.blocking();
   kv.run([&options](Session& s) { return run_bench_kv(s, options); });
 }

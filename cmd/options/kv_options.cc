@@ -162,7 +162,7 @@ Result<void> KvStore::open_postgres(const KvOptions& options) {
 std::unique_ptr<kv::Engine> KvStore::engine(Loop& loop, Rng& rng, Metrics& metrics) {
   if (sqlite_ != nullptr) return std::make_unique<kv::SqliteEngine>(*sqlite_, loop);
   if (postgres_) return std::make_unique<kv::PostgresEngine>(*postgres_, loop, rng, metrics);
-  return std::make_unique<kv::EtcdEngine>(*etcd_, loop, rng);
+  return std::make_unique<kv::EtcdEngine>(*etcd_, loop, rng, metrics);
 }
 
 }  // namespace ff::cmd

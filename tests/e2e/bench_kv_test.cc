@@ -29,6 +29,21 @@ TEST(BenchKv, ChecksAndMeasuresAStoreTwice) {
   }
 }
 
+TEST(BenchKv, AFilledStoreIsKeptToSeeItsSize) {
+  const test::TempDir dir;
+  const std::vector<std::string> words = {"--dir", dir / "kv",   "--files", "100",    "--in-flight",
+                                          "16",    "--existing", "130",     "--keep", "--json"};
+  const auto ran = bench_kv(words);
+  ASSERT_EQ(ran.exit, 0) << ran.err;
+  const auto data = nlohmann::json::parse(ran.out)["data"];
+  EXPECT_EQ(data["kept"], true);
+  ASSERT_EQ(data["phases"].size(), 3u);
+  EXPECT_EQ(data["phases"][0]["phase"], "fill");
+  const auto again = bench_kv(words);
+  EXPECT_NE(again.exit, 0);
+  EXPECT_EQ(nlohmann::json::parse(again.out)["error"]["code"], "exists") << again.out;
+}
+
 TEST(BenchKv, MistakesAreNamed) {
   EXPECT_EQ(bench_kv({}).exit, 2);  // no --dir
   EXPECT_EQ(bench_kv({"--dir", "/nowhere", "--files", "0"}).exit, 2);

@@ -11,6 +11,7 @@
 #include "platform/base/clock.h"
 #include "platform/base/gate.h"
 #include "platform/base/metrics.h"
+#include "platform/base/rng.h"
 
 namespace ff::bench {
 
@@ -24,6 +25,8 @@ using kv::TxnFunction;
 // All keys of this file begin with it; none of ff's own does.
 constexpr const char* kKvPrefix = "~bench/";
 constexpr uint64_t kKvDirectories = 1000;
+constexpr uint64_t kKvSlots = 4096;  // of clients, which keep the reply to their last request
+constexpr uint64_t kKvFilesAtOnce = kv::kWritesMax / 2;  // name and inode of each
 constexpr size_t kKvErasedAtOnce = kv::kWritesMax;
 constexpr size_t kKvTasks = 16;  // of a check with concurrent transactions
 constexpr size_t kKvTimes = 10;  // transactions of each
@@ -213,25 +216,27 @@ Task<void> run_phase_task(KvPhase& phase) {
   }
 }
 
-Task<Result<KvPhaseResult>> run_kv_phase(Loop& loop, const StopToken& stop, KvLoad load,
-                                         std::string name,
+// Calls `step` for each number below `count`, `in_flight` at a time.
+Task<Result<KvPhaseResult>> run_kv_phase(Loop& loop, const StopToken& stop, unsigned in_flight,
+                                         uint64_t count, std::string name,
                                          std::function<Task<Result<void>>(uint64_t)> step) {
-  KvPhase phase{loop, stop, std::move(step), load.files};
+  KvPhase phase{loop, stop, std::move(step), count};
   const int64_t began_ns = loop.now_ns();
   Gate gate(loop);
-  for (uint64_t i = 0; i < std::min<uint64_t>(load.in_flight, load.files); i++) {
+  for (uint64_t i = 0; i < std::min<uint64_t>(in_flight, count); i++) {
     gate.spawn(run_phase_task(phase));
   }
   co_await gate.wait_empty();
   FF_CO_TRY(std::move(phase.first));
   co_return KvPhaseResult{.phase = std::move(name),
-                          .operations = load.files,
+                          .operations = count,
                           .seconds = to_seconds(loop.now_ns() - began_ns),
                           .p50_seconds = phase.times.quantile_seconds(0.5),
                           .p99_seconds = phase.times.quantile_seconds(0.99)};
 }
 
-// As the metadata service stores a file: directory, name, inode, version of the directory, reply.
+// As the metadata service stores a file: its directory, its name and its inode; the times of the
+// directory and the reply to the client are records that each change replaces.
 std::string directory_key(uint64_t file) {
   return kv_key(fmt::format("INOD{:08}", file % kKvDirectories));
 }
@@ -242,15 +247,33 @@ std::string name_key(uint64_t file) {
   return kv_key(fmt::format("DENT{:08}/file-{}", file % kKvDirectories, file));
 }
 
+void put_kv_file(Txn& txn, uint64_t file) {
+  txn.put(name_key(file), std::string(16, 'd'));
+  txn.put(inode_key(file), std::string(120, 'i'));
+}
+
 Task<Result<void>> create_kv_file(Txn& txn, uint64_t file) {
   FF_CO_TRY(co_await txn.get(directory_key(file)));
   FF_CO_TRY(co_await txn.get(name_key(file)));
-  txn.put(name_key(file), std::string(16, 'd'));
-  txn.put(inode_key(file), std::string(120, 'i'));
+  put_kv_file(txn, file);
   txn.put(kv_key(fmt::format("DIRV{:08}", file % kKvDirectories)), std::string(16, 'v'));
-  txn.put(kv_key(fmt::format("IDEM{:016x}", file)), std::string(40, 'r'));
+  txn.put(kv_key(fmt::format("IDEM{:016x}", file % kKvSlots)), std::string(40, 'r'));
   co_return Result<void>();
 }
+
+uint64_t fill_steps(uint64_t files) { return (files + kKvFilesAtOnce - 1) / kKvFilesAtOnce; }
+
+// Runs a function on each of the `step`-th kKvFilesAtOnce files.
+template <class Function>
+void for_each_kv_file(uint64_t step, uint64_t files, Function function) {
+  const uint64_t first = step * kKvFilesAtOnce;
+  for (uint64_t file = first; file < std::min(first + kKvFilesAtOnce, files); file++) {
+    function(file);
+  }
+}
+
+// A number below `count` for each `number`, spread evenly.
+uint64_t scattered(uint64_t number, uint64_t count) { return SeededRng(number).below(count); }
 
 Task<Result<void>> look_up_kv_file(Txn& txn, uint64_t file) {
   FF_CO_TRY(const auto name, co_await txn.get(name_key(file)));
@@ -283,26 +306,51 @@ Task<Result<void>> check_kv_contract(kv::Engine& engine, Loop& loop, int64_t dea
   FF_CO_TRY(co_await check_no_lost_update(check));
   FF_CO_TRY(co_await check_no_skew_and_phantom(check));
   FF_CO_TRY(co_await check_snapshots(check));
-  co_return co_await clear_kv(engine, deadline_ns);
+  const KvLoad no_files;
+  co_return co_await clear_kv(engine, loop, deadline_ns, no_files);
 }
 
 Task<Result<std::vector<KvPhaseResult>>> run_kv_load(kv::Engine& engine, Loop& loop,
                                                      const StopToken& stop, KvLoad load) {
   std::vector<KvPhaseResult> phases;
-  auto creating = run_kv_phase(loop, stop, load, "create", [&](uint64_t file) {
-    return engine.run([file](Txn& txn) { return create_kv_file(txn, file); }, INT64_MAX);
-  });
+  if (load.existing > 0) {
+    auto filling = run_kv_phase(
+        loop, stop, load.in_flight, fill_steps(load.existing), "fill", [&](uint64_t step) {
+          return engine.run(
+              [step, &load](Txn& txn) -> Task<Result<void>> {
+                for_each_kv_file(step, load.existing,
+                                 [&](uint64_t file) { put_kv_file(txn, file); });
+                co_return Result<void>();
+              },
+              INT64_MAX);
+        });
+    FF_CO_TRY(KvPhaseResult filled, co_await std::move(filling));
+    filled.operations = load.existing;  // its times are of transactions
+    phases.push_back(std::move(filled));
+  }
+  auto creating =
+      run_kv_phase(loop, stop, load.in_flight, load.files, "create", [&](uint64_t number) {
+        const uint64_t file = load.existing + number;
+        return engine.run([file](Txn& txn) { return create_kv_file(txn, file); }, INT64_MAX);
+      });
   FF_CO_TRY(KvPhaseResult created, co_await std::move(creating));
   phases.push_back(std::move(created));
-  auto looking = run_kv_phase(loop, stop, load, "look up", [&](uint64_t file) {
-    return engine.view_inline([file](Txn& txn) { return look_up_kv_file(txn, file); }, INT64_MAX);
-  });
+  const uint64_t all = load.existing + load.files;
+  auto looking =
+      run_kv_phase(loop, stop, load.in_flight, load.files, "look up", [&](uint64_t number) {
+        const uint64_t file = scattered(number, all);
+        return engine.view_inline([file](Txn& txn) { return look_up_kv_file(txn, file); },
+                                  INT64_MAX);
+      });
   FF_CO_TRY(KvPhaseResult looked, co_await std::move(looking));
   phases.push_back(std::move(looked));
   co_return phases;
 }
 
-Task<Result<void>> clear_kv(kv::Engine& engine, int64_t deadline_ns) {
+namespace {
+
+// What is left, page by page.
+Task<Result<void>> clear_kv_rest(kv::Engine& engine, int64_t deadline_ns) {
   for (;;) {
     std::vector<Entry> entries;
     auto look = engine.view(
@@ -322,6 +370,27 @@ Task<Result<void>> clear_kv(kv::Engine& engine, int64_t deadline_ns) {
         deadline_ns);
     FF_CO_TRY(co_await std::move(erase));
   }
+}
+
+}  // namespace
+
+Task<Result<void>> clear_kv(kv::Engine& engine, Loop& loop, int64_t deadline_ns, KvLoad load) {
+  const StopToken never(loop.clock());
+  const uint64_t files = load.existing + load.files;
+  auto erasing =
+      run_kv_phase(loop, never, load.in_flight, fill_steps(files), "clear", [&](uint64_t step) {
+        return engine.run(
+            [step, files](Txn& txn) -> Task<Result<void>> {
+              for_each_kv_file(step, files, [&](uint64_t file) {
+                txn.erase(name_key(file));
+                txn.erase(inode_key(file));
+              });
+              co_return Result<void>();
+            },
+            deadline_ns);
+      });
+  FF_CO_TRY(co_await std::move(erasing));
+  co_return co_await clear_kv_rest(engine, deadline_ns);
 }
 
 }  // namespace ff::bench

@@ -16,6 +16,7 @@ namespace ff::bench {
 struct KvLoad {
   uint64_t files = 0;      // number of creates, and of look-ups
   unsigned in_flight = 1;  // transactions
+  uint64_t existing = 0;   // files that are there before; made in larger transactions
 };
 
 struct KvPhaseResult {
@@ -35,12 +36,13 @@ Task<Result<void>> check_kv_empty(kv::Engine& engine, int64_t deadline_ns);
 // of another (as in kv/engine.h). Errc::fault names the rule that the store breaks.
 Task<Result<void>> check_kv_contract(kv::Engine& engine, Loop& loop, int64_t deadline_ns);
 
-// Creates (2 gets and 4 puts, durable), then look-ups of two keys each. Errors: the first of any
-// transaction, those of `stop`.
+// Phases: "fill" if the load has existing files; "create" (2 gets and 4 puts, durable); "look up"
+// (2 keys of a random file of all). Errors: the first of any transaction, those of `stop`.
 Task<Result<std::vector<KvPhaseResult>>> run_kv_load(kv::Engine& engine, Loop& loop,
                                                      const StopToken& stop, KvLoad load);
 
-// Removes all that the functions above have written.
-Task<Result<void>> clear_kv(kv::Engine& engine, int64_t deadline_ns);
+// Removes all that the functions above have written. Many transactions at a time erase the files of
+// `load`, which may be more or fewer than there are.
+Task<Result<void>> clear_kv(kv::Engine& engine, Loop& loop, int64_t deadline_ns, KvLoad load);
 
 }  // namespace ff::bench

@@ -59,7 +59,10 @@ class Txn {
 
   // The value, or empty. A conflicting change before the commit makes the transaction run again.
   Task<Result<std::optional<std::string>>> get(std::string key);
-  // The same without conflict detection: for hints, and for values that never change back.
+  // The same for several keys, whose values come in their order: one round trip where get() of each
+  // would take one. Counts as a read of each key.
+  Task<Result<std::vector<std::optional<std::string>>>> get_all(std::vector<std::string> keys);
+  // get() without conflict detection: for hints, and for values that never change back.
   Task<Result<std::optional<std::string>>> snapshot_get(std::string key);
   // The first `limit` entries of the range. `guard`: a key that every transaction must put if it
   // changes keys or values of the range; engines without range conflict detection detect conflicts
@@ -76,7 +79,10 @@ class Txn {
   Result<void> check() const;
 
  private:
+  using Values = std::vector<std::optional<std::string>>;
   virtual Task<Result<std::optional<std::string>>> fetch(std::string key, bool watched) = 0;
+  // Conflicts on all keys are detected. Calls fetch() for each, unless the engine knows better.
+  virtual Task<Result<Values>> fetch_all(std::vector<std::string> keys);
   virtual Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) = 0;
   Task<Result<std::optional<std::string>>> read(std::string key, bool watched);
   Result<void> count_read();

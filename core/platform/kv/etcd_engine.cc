@@ -10,7 +10,6 @@
 #include "platform/base/clock.h"
 #include "platform/base/gate.h"
 #include "platform/kv/record_checksum.h"
-#include "platform/kv/retry.h"
 
 namespace ff::kv {
 
@@ -20,6 +19,8 @@ namespace {
 // running commit never sees the lease expire.
 constexpr int64_t kLeaseSeconds = 600;
 constexpr int64_t kLeaseRenewNs = kLeaseSeconds / 2 * kSecond;
+// etcd executes at most 128 operations at once (--max-txn-ops).
+constexpr size_t kKeysAtOnce = 100;
 
 // Adds the checksum to a value that an older ff stored without one.
 std::string upgrade_value(std::string_view key, std::string stored) {
@@ -53,6 +54,26 @@ class EtcdEngine::Transaction final : public Txn {
     }
     if (watched) watched_.emplace(std::move(key), revision);
     co_return value;
+  }
+
+  Task<Result<std::vector<std::optional<std::string>>>> fetch_all(
+      std::vector<std::string> keys) override {
+    std::vector<std::optional<std::string>> values(keys.size());
+    for (size_t first = 0; first < keys.size(); first += kKeysAtOnce) {
+      const size_t end = std::min(first + kKeysAtOnce, keys.size());
+      EtcdGateway::Reads reads;
+      for (size_t i = first; i < end; i++) reads.ranges.push_back({keys[i], {}, 1});
+      FF_CO_TRY(auto found, co_await read(std::move(reads)));
+      for (size_t i = first; i < end; i++) {
+        int64_t revision = 0;
+        for (EtcdGateway::Value& one : found[i - first]) {
+          values[i] = upgrade_value(keys[i], std::move(one.value));
+          revision = one.revision;
+        }
+        watched_.emplace(keys[i], revision);
+      }
+    }
+    co_return values;
   }
 
   // Reads the guard together with the range, for its revision.
@@ -156,8 +177,7 @@ struct EtcdEngine::Pending {
   }
 };
 
-Task<Result<EtcdEngine::AttemptResult>> EtcdEngine::commit(const Transaction& txn,
-                                                           int64_t deadline_ns) {
+Task<Result<AttemptResult>> EtcdEngine::commit(const Transaction& txn, int64_t deadline_ns) {
   FF_CO_TRY(const int64_t fence, co_await fence(deadline_ns));
   EtcdGateway::Commit commit;
   commit.fence = {fence_key_, fence};
@@ -184,46 +204,17 @@ Task<Result<EtcdEngine::AttemptResult>> EtcdEngine::commit(const Transaction& tx
   co_return AttemptResult::conflict;
 }
 
-Task<Result<EtcdEngine::AttemptResult>> EtcdEngine::attempt(const TxnFunction& function,
-                                                            int64_t deadline_ns) {
+Task<Result<AttemptResult>> EtcdEngine::attempt(const TxnFunction& function, int64_t deadline_ns) {
+  // After a lost commit: revokes the fence, so that it has either happened or never will.
+  if (fence_ != 0 && fence_ <= revoked_fence_) FF_CO_TRY(co_await fence(deadline_ns));
   Transaction txn(*this, kReadsMax, deadline_ns);
-  auto result = co_await function(txn);
-  if (txn.outdated()) co_return AttemptResult::outdated;
-  FF_CO_TRY(std::move(result));
-  FF_CO_TRY(txn.check());
-  if (txn.writes().empty()) co_return AttemptResult::committed;
-  if (const CancellationToken* cancel = co_await current_cancellation();
-      cancel && cancel->requested()) {
-    co_return cancel->reason();
-  }
-  co_return co_await commit(txn, deadline_ns).shielded();
-}
-
-// Retries until an attempt succeeds or fails for good. Sets `unknown` if an attempt may have been
-// committed without an answer.
-Task<Result<void>> EtcdEngine::run_attempts(TxnFunction function, int64_t deadline_ns,
-                                            bool& unknown) {
-  Backoff backoff = retry_backoff(rng_);
-  for (int attempts = 1;; ++attempts) {
-    FF_CO_TRY(const AttemptResult end, co_await attempt(function, deadline_ns));
-    if (end == AttemptResult::committed) co_return Result<void>();
-    if (end == AttemptResult::unknown) unknown = true;
-    Error late =
-        fail(Errc::deadline, "a transaction conflicted with others in {} attempts", attempts);
-    FF_CO_TRY(co_await wait_before_retry(loop_, backoff, deadline_ns, std::move(late)));
-    if (end != AttemptResult::unknown) continue;
-    // Revokes the fence, so that the lost commit has either happened or never will.
-    FF_CO_TRY(co_await fence(deadline_ns));
-  }
+  const auto commit_it = [&](const Transaction& done) { return commit(done, deadline_ns); };
+  co_return co_await attempt_transaction(txn, function, commit_it);
 }
 
 Task<Result<void>> EtcdEngine::run(TxnFunction function, int64_t deadline_ns) {
-  bool unknown = false;
-  auto result = co_await run_attempts(std::move(function), deadline_ns, unknown);
-  if (!result && result.error().code == Errc::deadline && unknown) {
-    co_return fail(Errc::unreachable, "etcd did not confirm a commit; it may have happened");
-  }
-  co_return result;
+  const auto one = [&] { return attempt(function, deadline_ns); };
+  co_return co_await retry_transaction(loop_, rng_, series_, "etcd", deadline_ns, one);
 }
 
 Task<Result<void>> EtcdEngine::view(TxnFunction function, int64_t deadline_ns) {

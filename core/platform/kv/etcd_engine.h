@@ -13,31 +13,35 @@
 #include <string>
 
 #include "platform/base/loop.h"
+#include "platform/base/metrics.h"
 #include "platform/base/rng.h"
 #include "platform/base/wait.h"
 #include "platform/kv/engine.h"
 #include "platform/kv/etcd_gateway.h"
+#include "platform/kv/retry.h"
 
 namespace ff::kv {
 
 class EtcdEngine final : public Engine {
  public:
   // All arguments must outlive it.
-  EtcdEngine(EtcdGateway& etcd, Loop& loop, Rng& rng)
-      : etcd_(etcd), loop_(loop), rng_(rng), fence_key_(etcd.fence_key(rng.hex_id())) {}
+  EtcdEngine(EtcdGateway& etcd, Loop& loop, Rng& rng, Metrics& metrics)
+      : etcd_(etcd),
+        loop_(loop),
+        rng_(rng),
+        series_(metrics),
+        fence_key_(etcd.fence_key(rng.hex_id())) {}
 
   // If no member answers, both retry until the deadline and then return the last error.
   Task<Result<void>> run(TxnFunction function, int64_t deadline_ns) override;
   Task<Result<void>> view(TxnFunction function, int64_t deadline_ns) override;
+  const TransactionSeries& series() const { return series_; }
 
  private:
   class Transaction;
   struct Pending;
-  // The result of one run of a function.
-  enum class AttemptResult : uint8_t { committed, conflict, outdated, unknown };
 
   Task<Result<AttemptResult>> attempt(const TxnFunction& function, int64_t deadline_ns);
-  Task<Result<void>> run_attempts(TxnFunction function, int64_t deadline_ns, bool& unknown);
   Task<Result<AttemptResult>> commit(const Transaction& txn, int64_t deadline_ns);
   Task<Result<EtcdGateway::Snapshot>> read(EtcdGateway::Reads reads, int64_t deadline_ns);
   Task<Result<int64_t>> fence(int64_t deadline_ns);
@@ -46,6 +50,7 @@ class EtcdEngine final : public Engine {
   EtcdGateway& etcd_;
   Loop& loop_;
   Rng& rng_;
+  TransactionSeries series_;
   const std::string fence_key_;  // attached to an etcd lease, so that stale fences are deleted
   Semaphore fencing_{loop_, 1};  // one task puts the fence
   int64_t fence_ = 0;            // revision of the fence; 0: unknown

@@ -10,7 +10,6 @@
 #include "platform/base/clock.h"
 #include "platform/base/log.h"
 #include "platform/kv/record_checksum.h"
-#include "platform/kv/retry.h"
 
 namespace ff::kv {
 
@@ -108,13 +107,16 @@ class PostgresEngine::ServerConnection {
   ServerConnection(PostgresEngine& engine, std::string label)
       : engine_(engine), label_(std::move(label)) {}
 
-  Task<Result<std::vector<PostgresRows>>> run(std::vector<PostgresStatement> statements) {
+  // Opens the connection if there is none.
+  Task<Result<void>> connect() {
     if (connection_ != nullptr && connection_->is_broken()) connection_.reset();
-    if (connection_ == nullptr) {
-      auto opened = co_await open();
-      if (!opened) engine_.note_failure(opened.error());
-      FF_CO_TRY(std::move(opened));
-    }
+    if (connection_ != nullptr) co_return Result<void>();
+    auto opened = co_await open();
+    if (!opened) engine_.note_failure(opened.error());
+    co_return opened;
+  }
+  Task<Result<std::vector<PostgresRows>>> run(std::vector<PostgresStatement> statements) {
+    FF_CO_TRY(co_await connect());
     auto rows = co_await connection_->run(std::move(statements));
     if (rows) {
       engine_.note_success();
@@ -168,37 +170,38 @@ class PostgresEngine::ServerConnection {
 
 // One read of a transaction: keys, or a range and its guard.
 struct PostgresEngine::Read {
-  explicit Read(Loop& loop) : done(loop) {}
+  explicit Read(Loop& loop, std::vector<std::string> wanted = {})
+      : keys(std::move(wanted)), done(loop) {}
 
   struct Found {
     int64_t version = 0;  // 0: the key does not exist
     std::optional<std::string> value;
   };
-  std::optional<std::string> key;  // the one that is wanted, or the guard of the range
+  std::vector<std::string> keys;  // whose values are wanted; with a range: its guard
   std::optional<Range> range;
   std::vector<std::pair<std::string, int64_t>> seen;  // what must still have these versions
 
   Result<void> result;
-  bool outdated = false;  // something seen has changed
-  Found found;            // of `key`
+  bool outdated = false;                                       // something seen has changed
+  std::vector<Found> found = std::vector<Found>(keys.size());  // of `keys`
   std::vector<Entry> entries;
   Event done;
 
   Looks looks() const {
     Looks looks;
-    if (key) looks.emplace_back(*key, std::nullopt);
+    for (const std::string& key : keys) looks.emplace_back(key, std::nullopt);
     for (const auto& [name, version] : seen) looks.emplace_back(name, version);
     return looks;
   }
   // A row about looks()[at].
   void take_look(size_t at, const PostgresRows& rows, size_t row) {
-    if (!key || at > 0) {
+    if (at >= keys.size()) {
       outdated = true;
       return;
     }
     if (rows.is_null(row, 1)) return;
-    found.version = rows.number(row, 1);
-    found.value = rows.bytes(row, 2);
+    found[at].version = rows.number(row, 1);
+    found[at].value = rows.bytes(row, 2);
   }
   void take_range(const PostgresRows& rows) {
     for (size_t row = 0; row < rows.size(); row++) {
@@ -237,22 +240,34 @@ class PostgresEngine::Transaction final : public Txn {
   };
 
   Task<Result<std::optional<std::string>>> fetch(std::string key, bool watched) override {
-    const auto read = std::make_shared<Read>(engine_.loop_);
-    read->key = key;
+    std::vector<std::string> one(1, key);
+    const auto read = std::make_shared<Read>(engine_.loop_, std::move(one));
     FF_CO_TRY(co_await look(read));
-    see(std::move(key), read->found.version, watched);
-    co_return std::move(read->found.value);
+    see(std::move(key), read->found[0].version, watched);
+    co_return std::move(read->found[0].value);
+  }
+
+  Task<Result<std::vector<std::optional<std::string>>>> fetch_all(
+      std::vector<std::string> keys) override {
+    const auto read = std::make_shared<Read>(engine_.loop_, std::move(keys));
+    FF_CO_TRY(co_await look(read));
+    std::vector<std::optional<std::string>> values;
+    for (size_t i = 0; i < read->keys.size(); i++) {
+      see(read->keys[i], read->found[i].version, true);
+      values.push_back(std::move(read->found[i].value));
+    }
+    co_return values;
   }
 
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
     if (range.begin >= range.end) co_return std::vector<Entry>();
-    const auto read = std::make_shared<Read>(engine_.loop_);
-    read->range = std::move(range);
     const bool guarded = !guard.empty() && guard != kIncludeDamaged;
-    if (guarded) read->key = guard;
+    std::vector<std::string> guards(guarded ? 1 : 0, guard);
+    const auto read = std::make_shared<Read>(engine_.loop_, std::move(guards));
+    read->range = std::move(range);
     FF_CO_TRY(co_await look(read));
     if (guarded) {
-      see(std::move(guard), read->found.version, true);
+      see(std::move(guard), read->found[0].version, true);
     } else {
       unguarded_ = true;
     }
@@ -301,12 +316,22 @@ class PostgresEngine::SnapshotTransaction final : public Txn {
 
  private:
   Task<Result<std::optional<std::string>>> fetch(std::string key, bool) override {
-    Read read(loop_);
-    read.key = std::move(key);
+    std::vector<std::string> one(1, std::move(key));
+    FF_CO_TRY(auto values, co_await fetch_all(std::move(one)));
+    co_return std::move(values[0]);
+  }
+  Task<Result<std::vector<std::optional<std::string>>>> fetch_all(
+      std::vector<std::string> keys) override {
+    Read read(loop_, std::move(keys));
     PostgresStatement look{"look", kLook, look_values(read.looks())};
     FF_CO_TRY(const auto rows, co_await run(std::move(look)));
-    if (rows.at(0).size() > 0) read.take_look(0, rows.at(0), 0);
-    co_return std::move(read.found.value);
+    const PostgresRows& found = rows.at(0);
+    for (size_t row = 0; row < found.size(); row++) {
+      read.take_look(static_cast<size_t>(found.number(row, 0)) - 1, found, row);
+    }
+    std::vector<std::optional<std::string>> values;
+    for (Read::Found& one : read.found) values.push_back(std::move(one.value));
+    co_return values;
   }
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string) override {
     if (range.begin >= range.end) co_return std::vector<Entry>();
@@ -345,10 +370,8 @@ struct PostgresEngine::Commit {
 };
 
 PostgresEngine::Series::Series(Metrics& metrics)
-    : commits(metrics.counter("ff_kv_commits_total", "Transactions that were committed")),
+    : TransactionSeries(metrics),
       groups(metrics.counter("ff_kv_groups_total", "Groups of transactions that were committed")),
-      conflicts(metrics.counter("ff_kv_conflicts_total",
-                                "Transactions that were repeated because of a conflict")),
       unknown(metrics.counter("ff_kv_unknown_total", "Groups whose answer was lost")),
       commit(metrics.histogram("ff_kv_commit_seconds", "Time of the commit of a group")),
       read(metrics.histogram("ff_kv_read_seconds", "Time of a statement that reads")) {}
@@ -570,24 +593,32 @@ Task<Result<void>> PostgresEngine::put_fence() {
   co_return Result<void>();
 }
 
+// A group that cannot be sent, because no server accepts the connection, is not lost.
+Task<Result<void>> PostgresEngine::prepare_commits() {
+  FF_CO_TRY(co_await committer_->connect());
+  if (fence_ == 0) {
+    FF_CO_TRY(co_await put_fence());
+  }
+  co_return Result<void>();
+}
+
 // Sends groups one after the other, until no transaction waits.
 Task<void> PostgresEngine::serve_commits() {
   Backoff backoff = retry_backoff(rng_);
   Group lost;  // their outcome is not settled
   while (!commits_.empty() || !lost.empty()) {
-    if (fence_ == 0) {
-      const auto put = co_await put_fence();
-      if (put) {
-        backoff.reset();
-        for (const CommitPtr& commit : lost) commit->finish(AttemptResult::unknown);
-        lost.clear();
-      } else if (lost.empty() && !may_be_repeated(put.error())) {
-        for (const CommitPtr& commit : std::exchange(commits_, {})) commit->finish(put.error());
+    const auto ready = co_await prepare_commits();
+    if (!ready) {
+      if (lost.empty() && !may_be_repeated(ready.error())) {
+        for (const CommitPtr& commit : std::exchange(commits_, {})) commit->finish(ready.error());
       } else if (!co_await sleep_for(loop_, backoff.next_delay_ns())) {
         co_return;
       }
       continue;
     }
+    backoff.reset();
+    for (const CommitPtr& commit : std::exchange(lost, {})) commit->finish(AttemptResult::unknown);
+    if (commits_.empty()) continue;
     Group group = next_group();
     const auto sent = co_await send_group(group);
     if (sent && fence_ == 0) {  // its row had been deleted
@@ -608,8 +639,7 @@ Task<void> PostgresEngine::serve_commits() {
   committing_ = false;
 }
 
-Task<Result<PostgresEngine::AttemptResult>> PostgresEngine::commit(const Transaction& txn,
-                                                                   int64_t deadline_ns) {
+Task<Result<AttemptResult>> PostgresEngine::commit(const Transaction& txn, int64_t deadline_ns) {
   const auto commit = std::make_shared<Commit>(loop_);
   commit->watched = txn.watched();
   commit->writes = txn.writes();
@@ -626,48 +656,16 @@ Task<Result<PostgresEngine::AttemptResult>> PostgresEngine::commit(const Transac
   co_return late();
 }
 
-Task<Result<PostgresEngine::AttemptResult>> PostgresEngine::attempt(const TxnFunction& function,
-                                                                    int64_t deadline_ns) {
+Task<Result<AttemptResult>> PostgresEngine::attempt(const TxnFunction& function,
+                                                    int64_t deadline_ns) {
   Transaction txn(*this, kReadsMax, deadline_ns);
-  auto result = co_await function(txn);
-  if (txn.outdated()) co_return AttemptResult::conflict;
-  FF_CO_TRY(std::move(result));
-  FF_CO_TRY(txn.check());
-  if (txn.writes().empty()) co_return AttemptResult::committed;
-  if (const CancellationToken* cancel = co_await current_cancellation();
-      cancel && cancel->requested()) {
-    co_return cancel->reason();
-  }
-  co_return co_await commit(txn, deadline_ns).shielded();
-}
-
-// Retries until an attempt succeeds or fails for good. Sets `unknown` if an attempt may have been
-// committed without an answer.
-Task<Result<void>> PostgresEngine::run_attempts(TxnFunction function, int64_t deadline_ns,
-                                                bool& unknown) {
-  Backoff backoff = retry_backoff(rng_);
-  for (int attempts = 1;; ++attempts) {
-    FF_CO_TRY(const AttemptResult end, co_await attempt(function, deadline_ns));
-    if (end == AttemptResult::committed) {
-      series_.commits.add();
-      co_return Result<void>();
-    }
-    if (end == AttemptResult::unknown) unknown = true;
-    if (end == AttemptResult::conflict) series_.conflicts.add();
-    Error late =
-        fail(Errc::deadline, "a transaction conflicted with others in {} attempts", attempts);
-    FF_CO_TRY(co_await wait_before_retry(loop_, backoff, deadline_ns, std::move(late)));
-  }
+  const auto commit_it = [&](const Transaction& done) { return commit(done, deadline_ns); };
+  co_return co_await attempt_transaction(txn, function, commit_it);
 }
 
 Task<Result<void>> PostgresEngine::run(TxnFunction function, int64_t deadline_ns) {
-  bool unknown = false;
-  auto result = co_await run_attempts(std::move(function), deadline_ns, unknown);
-  if (!result && result.error().code == Errc::deadline && unknown) {
-    co_return fail(Errc::unreachable, "{} did not confirm a commit; it may have happened",
-                   options_.name);
-  }
-  co_return result;
+  const auto one = [&] { return attempt(function, deadline_ns); };
+  co_return co_await retry_transaction(loop_, rng_, series_, options_.name, deadline_ns, one);
 }
 
 Task<Result<void>> PostgresEngine::view(TxnFunction function, int64_t deadline_ns) {

@@ -32,20 +32,19 @@
 #include "platform/base/wait.h"
 #include "platform/kv/engine.h"
 #include "platform/kv/postgres_connection.h"
+#include "platform/kv/retry.h"
 
 namespace ff::kv {
 
 class PostgresEngine final : public Engine {
  public:
-  // Series ff_kv_...: what has happened, and how long the server takes.
-  struct Series {
+  // Also how the transactions were grouped, and how long the server takes.
+  struct Series : TransactionSeries {
     explicit Series(Metrics& metrics);
-    Counter& commits;    // transactions that were committed
-    Counter& groups;     // in so many groups
-    Counter& conflicts;  // runs of functions that had to be repeated
-    Counter& unknown;    // groups whose answer was lost
-    Histogram& commit;   // of one group
-    Histogram& read;     // of one statement with all reads that waited
+    Counter& groups;    // of transactions that were committed
+    Counter& unknown;   // groups whose answer was lost
+    Histogram& commit;  // of one group
+    Histogram& read;    // of one statement with all reads that waited
   };
 
   // All must outlive it. The first use creates the tables if there are none.
@@ -66,16 +65,14 @@ class PostgresEngine final : public Engine {
   using ReadPtr = std::shared_ptr<Read>;
   using CommitPtr = std::shared_ptr<Commit>;
   using Group = std::vector<CommitPtr>;
-  // How one run of a function has ended.
-  enum class AttemptResult : uint8_t { committed, conflict, unknown };
 
   Task<Result<AttemptResult>> attempt(const TxnFunction& function, int64_t deadline_ns);
-  Task<Result<void>> run_attempts(TxnFunction function, int64_t deadline_ns, bool& unknown);
   Task<Result<void>> view_snapshot(TxnFunction function, int64_t deadline_ns);
   Task<Result<void>> read(ReadPtr read, int64_t deadline_ns);
   Task<void> serve_reads(ServerConnection& reader);
   Task<Result<AttemptResult>> commit(const Transaction& txn, int64_t deadline_ns);
   Task<void> serve_commits();
+  Task<Result<void>> prepare_commits();
   Task<Result<void>> put_fence();
   Task<Result<void>> close_lost_connection();
   Task<Result<void>> send_group(Group& group);

@@ -37,6 +37,36 @@ Task<Result<std::optional<std::string>>> Txn::read(std::string key, bool watched
   co_return std::optional(std::move(value));
 }
 
+Task<Result<Txn::Values>> Txn::get_all(std::vector<std::string> keys) {
+  Values values;
+  std::vector<std::string> missing;  // in writes_
+  for (std::string& key : keys) {
+    const auto own = writes_.find(key);
+    values.push_back(own != writes_.end() ? own->second : std::nullopt);
+    if (own == writes_.end()) missing.push_back(key);
+  }
+  for (size_t i = 0; i < missing.size(); i++) FF_CO_TRY(count_read());
+  if (missing.empty()) co_return values;
+  FF_CO_TRY(Values stored, co_await fetch_all(std::move(missing)));
+  size_t next = 0;
+  for (size_t i = 0; i < keys.size(); i++) {
+    if (writes_.contains(keys[i])) continue;
+    auto& value = stored.at(next++);
+    if (!value) continue;
+    FF_CO_TRY(values[i], verified_value(keys[i], std::move(*value)));
+  }
+  co_return values;
+}
+
+Task<Result<Txn::Values>> Txn::fetch_all(std::vector<std::string> keys) {
+  Values values;
+  for (std::string& key : keys) {
+    FF_CO_TRY(auto value, co_await fetch(std::move(key), true));
+    values.push_back(std::move(value));
+  }
+  co_return values;
+}
+
 Task<Result<std::vector<Entry>>> Txn::range(Range range, std::string guard) {
   FF_CHECK(range.limit > 0);
   FF_CHECK(!guard.empty() || reads_max_ == kNoLimit);

@@ -146,26 +146,27 @@ Task<Result<Namespace::DirPage>> read_page(kv::Txn& txn, InodeId dir, std::strin
                                            size_t limit, bool with_inodes) {
   kv::Range range = keys::range_of(keys::kDentry, dir, limit);
   if (!after.empty()) range.begin = keys::dentry(dir, after) + '\0';
-  auto ranging = txn.range(std::move(range), {});
-  FF_CO_TRY(const auto stored, co_await std::move(ranging));
-  Namespace::DirPage page;
-  size_t bytes = 0;
+  FF_CO_TRY(const auto stored, co_await txn.range(std::move(range), keys::times(dir)));
+  std::vector<Dentry> dentries;
   for (const kv::Entry& one : stored) {
     FF_CO_TRY(const Dentry entry, parse_dentry(one));
-    Namespace::DirEntry listed{.name = std::string(keys::name_of(one.key)),
-                               .id = entry.inode,
-                               .kind = entry.kind,
+    dentries.push_back(entry);
+  }
+  std::vector<std::optional<Inode>> inodes;
+  if (with_inodes) {
+    FF_CO_TRY(inodes, co_await find_inodes(txn, dentries));
+  }
+  Namespace::DirPage page;
+  size_t bytes = 0;
+  for (size_t i = 0; i < stored.size() && bytes < kPageBytes; i++) {
+    Namespace::DirEntry listed{.name = std::string(keys::name_of(stored[i].key)),
+                               .id = dentries[i].inode,
+                               .kind = dentries[i].kind,
                                .inode = std::nullopt};
-    if (with_inodes) {
-      FF_CO_TRY(listed.inode, co_await find_inode(txn, entry.inode));
-      if (listed.inode) {
-        FF_CO_TRY(listed.inode, co_await with_times(txn, std::move(*listed.inode)));
-        bytes += listed.inode->target.size();
-      }
-    }
+    if (with_inodes) listed.inode = std::move(inodes[i]);
+    if (listed.inode) bytes += listed.inode->target.size();
     bytes += listed.name.size() + (with_inodes ? kEntryBytes : kEntryBytes / 8);
     page.entries.push_back(std::move(listed));
-    if (bytes >= kPageBytes) break;
   }
   page.end = stored.size() < limit && page.entries.size() == stored.size();
   co_return page;

@@ -79,14 +79,45 @@ Task<Result<Inode>> read_dir(kv::Txn& txn, InodeId id, std::string what, uint64_
   co_return std::move(*found);
 }
 
+namespace {
+
+Inode merge_times(Inode inode, const wire::Times& times) {
+  inode.mtime_ns = times.mtime_ns();
+  inode.ctime_ns = std::max(inode.ctime_ns, times.ctime_ns());
+  return inode;
+}
+
+}  // namespace
+
 Task<Result<Inode>> with_times(kv::Txn& txn, Inode inode) {
   if (!inode.is(InodeType::directory)) co_return inode;
   FF_CO_TRY(const auto times, co_await read_record<wire::Times>(txn, keys::times(inode.id)));
-  if (times) {
-    inode.mtime_ns = times->mtime_ns();
-    inode.ctime_ns = std::max(inode.ctime_ns, times->ctime_ns());
-  }
+  if (times) inode = merge_times(std::move(inode), *times);
   co_return inode;
+}
+
+Task<Result<std::vector<std::optional<Inode>>>> find_inodes(kv::Txn& txn,
+                                                            std::vector<Dentry> entries) {
+  std::vector<std::string> wanted;
+  for (const Dentry& entry : entries) wanted.push_back(keys::inode(entry.inode));
+  for (const Dentry& entry : entries) {
+    if (entry.kind == InodeType::directory) wanted.push_back(keys::times(entry.inode));
+  }
+  FF_CO_TRY(const auto records, co_await txn.get_all(wanted));
+  std::vector<std::optional<Inode>> inodes(entries.size());
+  size_t times_at = entries.size();
+  for (size_t i = 0; i < entries.size(); i++) {
+    const bool directory = entries[i].kind == InodeType::directory;
+    const size_t at = directory ? times_at++ : 0;
+    if (!records[i]) continue;
+    FF_CO_TRY(Inode inode, parse_inode(*records[i]));
+    if (directory && records[at]) {
+      FF_CO_TRY(const auto times, parse_record<wire::Times>(wanted[at], *records[at]));
+      inode = merge_times(std::move(inode), times);
+    }
+    inodes[i] = std::move(inode);
+  }
+  co_return inodes;
 }
 
 Task<Result<std::optional<Dentry>>> find_dentry(kv::Txn& txn, InodeId dir, std::string name) {

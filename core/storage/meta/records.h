@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "platform/kv/engine.h"
 #include "storage/meta/access.h"
@@ -52,6 +53,10 @@ struct Dentry {
 
 // The stored record; a directory comes without its times.
 Task<Result<std::optional<Inode>>> find_inode(kv::Txn& txn, InodeId id);
+// The inodes of several dentries, in their order and with the times of directories, in one read.
+// Only in a view.
+Task<Result<std::vector<std::optional<Inode>>>> find_inodes(kv::Txn& txn,
+                                                            std::vector<Dentry> entries);
 // ESTALE: it does not exist.
 Task<Result<Inode>> read_inode(kv::Txn& txn, InodeId id);
 // Succeeds unless another client, which does not have this lease, holds the delegation of the

@@ -83,16 +83,17 @@ TEST_F(KvLoadTest, AStoreThatKeepsTheRules) {
   ASSERT_TRUE(checked.ok()) << checked.error().message;
   EXPECT_TRUE(run_task(loop_, check_kv_empty(engine_, INT64_MAX)).ok());
   const StopToken stop(clock_);
-  const auto phases =
-      run_task(loop_, run_kv_load(engine_, loop_, stop, {.files = 200, .in_flight = 8}));
+  const KvLoad load{.files = 200, .in_flight = 8, .existing = 120};
+  const auto phases = run_task(loop_, run_kv_load(engine_, loop_, stop, load));
   ASSERT_TRUE(phases.ok()) << phases.error().message;
-  ASSERT_EQ(phases->size(), 2u);
-  EXPECT_EQ(phases->at(0).phase, "create");
-  EXPECT_EQ(phases->at(1).operations, 200u);
+  ASSERT_EQ(phases->size(), 3u);
+  EXPECT_EQ(phases->at(0).phase, "fill");
+  EXPECT_EQ(phases->at(1).phase, "create");
+  EXPECT_EQ(phases->at(2).operations, 200u);  // each found its file
   const auto used = run_task(loop_, check_kv_empty(engine_, INT64_MAX));
   ASSERT_FALSE(used.ok());
   EXPECT_EQ(used.error().code, Errc::exists);
-  EXPECT_TRUE(run_task(loop_, clear_kv(engine_, INT64_MAX)).ok());
+  EXPECT_TRUE(run_task(loop_, clear_kv(engine_, loop_, INT64_MAX, load)).ok());
   EXPECT_TRUE(run_task(loop_, check_kv_empty(engine_, INT64_MAX)).ok());
 }
 

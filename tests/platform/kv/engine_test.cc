@@ -113,6 +113,68 @@ TEST_P(EngineTest, ATransactionSeesItsOwnWrites) {
   EXPECT_EQ(range({"a", "g", 10}), seen);
 }
 
+// More than one request to etcd may ask for.
+TEST_P(EngineTest, ManyKeysAreReadTogether) {
+  std::vector<std::string> keys;
+  std::vector<Value> values;
+  ASSERT_TRUE(run([&](Txn& txn) -> Task<Result<void>> {
+                for (int i = 0; i < 50; i++) txn.put(fmt::format("key/{}", 5 * i), "v");
+                co_return Result<void>();
+              }).ok());
+  for (int i = 250; i-- > 0;) keys.push_back(fmt::format("key/{}", i));
+  ASSERT_TRUE(view([&](Txn& txn) -> Task<Result<void>> {
+                FF_CO_TRY(values, co_await txn.get_all(keys));
+                co_return Result<void>();
+              }).ok());
+  ASSERT_EQ(values.size(), keys.size());
+  for (int i = 0; i < 250; i++) {
+    EXPECT_EQ(values[static_cast<size_t>(249 - i)], i % 5 == 0 ? Value("v") : Value()) << i;
+  }
+  ASSERT_TRUE(
+      run([&](Txn& txn) -> Task<Result<void>> {
+        txn.put("key/1", "own");
+        txn.erase("key/5");
+        const std::vector<std::string> some = {"key/0", "key/1", "key/5", "key/10", "key/2"};
+        FF_CO_TRY(values, co_await txn.get_all(some));
+        co_return Result<void>();
+      }).ok());
+  EXPECT_EQ(values, (std::vector<Value>{"v", "own", {}, "v", {}}));
+  const auto over = run([&](Txn& txn) -> Task<Result<void>> {
+    FF_CO_TRY(values, co_await txn.get_all(keys));
+    co_return Result<void>();
+  });
+  ASSERT_FALSE(over.ok());
+  EXPECT_EQ(over.error().code, Errc::failed) << over.error().message;
+}
+
+// Each of the keys counts: one that changes before the commit makes the transaction run again.
+TEST_P(EngineTest, KeysThatAreReadTogetherAreWatched) {
+  if (GetParam().name == "sqlite") GTEST_SKIP() << "SQLite runs one transaction at a time";
+  const auto other = store_->engine(loop_);
+  put("b", "1");
+  for (const std::string changed : {"a", "b"}) {
+    int runs = 0;
+    std::vector<Value> values;
+    ASSERT_TRUE(run([&](Txn& txn) -> Task<Result<void>> {
+                  const std::vector<std::string> both = {"a", "b"};
+                  FF_CO_TRY(values, co_await txn.get_all(both));
+                  if (runs++ == 0) {
+                    auto changing = other->run(
+                        [&changed](Txn& inner) -> Task<Result<void>> {
+                          inner.put(changed, "new");
+                          co_return Result<void>();
+                        },
+                        INT64_MAX);
+                    FF_CO_TRY(co_await std::move(changing));
+                  }
+                  txn.put("c", "");
+                  co_return Result<void>();
+                }).ok());
+    EXPECT_GE(runs, 2);
+    EXPECT_EQ(values[changed == "a" ? 0 : 1], Value("new"));
+  }
+}
+
 TEST_P(EngineTest, RangesAreSortedAsBytesAndCut) {
   const std::vector<std::string> keys = {
       std::string("\0", 1), "a", "a\x01", "aa", "b", "\x7f", "\x80", "\xff"};

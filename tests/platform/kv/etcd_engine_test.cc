@@ -4,43 +4,18 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <thread>
-
 #include "platform/base/gate.h"
+#include "platform/kv/engine_fixture.h"
 #include "platform/kv/etcd_cluster.h"
 #include "platform/kv/holding_proxy.h"
-#include "platform/kv/recorder.h"
 #include "platform/kv/tested_engines.h"
 #include "platform/net/test_certificates.h"
 
 namespace ff::kv {
 namespace {
 
-using Value = std::optional<std::string>;
-
-class EtcdEngineTest : public testing::Test {
+class EtcdEngineTest : public EngineFixture {
  protected:
-  int64_t in(int64_t ns) { return clock_.steady_ns() + ns; }
-  Result<void> put(Engine& engine, const std::string& key, const std::string& value,
-                   int64_t patience_ns = 60 * kSecond) {
-    return run_task(loop_, engine.run(
-                               [&](Txn& txn) -> Task<Result<void>> {
-                                 txn.put(key, value);
-                                 co_return Result<void>();
-                               },
-                               in(patience_ns)));
-  }
-  Result<Value> get(Engine& engine, const std::string& key, int64_t patience_ns = 60 * kSecond) {
-    Value value;
-    FF_TRY(run_task(loop_, engine.view(
-                               [&](Txn& txn) -> Task<Result<void>> {
-                                 FF_CO_TRY(value, co_await txn.get(key));
-                                 co_return Result<void>();
-                               },
-                               in(patience_ns))));
-    return value;
-  }
   // etcd's own API, for what the engine never does.
   void call(const EtcdCluster& cluster, const std::string& path, const std::string& body) {
     HttpThread http({});
@@ -49,10 +24,6 @@ class EtcdEngineTest : public testing::Test {
     ASSERT_TRUE(reply.ok());
     ASSERT_EQ(reply->status, 200) << reply->body;
   }
-
-  SystemClock clock_;
-  SystemLoop loop_{clock_};
-  SeededRng rng_{system_seed()};
 };
 
 TEST(EtcdUrlTest, NamesMembersAndAPrefix) {
@@ -80,7 +51,7 @@ TEST_F(EtcdEngineTest, PrefixesKeepClustersApart) {
   auto options = cluster.options();
   options.prefix = "other";
   EtcdGateway other(options);
-  EtcdEngine engine(one, loop_, rng_), elsewhere(other, loop_, rng_);
+  EtcdEngine engine(one, loop_, rng_, metrics_), elsewhere(other, loop_, rng_, metrics_);
   ASSERT_TRUE(put(engine, "a", "1").ok());
   EXPECT_EQ(get(engine, "a").value(), Value("1"));
   EXPECT_EQ(get(elsewhere, "a").value(), Value());
@@ -89,7 +60,7 @@ TEST_F(EtcdEngineTest, PrefixesKeepClustersApart) {
 TEST_F(EtcdEngineTest, NobodyThere) {
   EtcdCluster cluster(1);
   EtcdGateway gateway(cluster.options());
-  EtcdEngine engine(gateway, loop_, rng_);
+  EtcdEngine engine(gateway, loop_, rng_, metrics_);
   ASSERT_TRUE(put(engine, "a", "1").ok());
   cluster.kill(0);
   const auto written = put(engine, "a", "2", kSecond);
@@ -105,48 +76,13 @@ TEST_F(EtcdEngineTest, NobodyThere) {
   EXPECT_EQ(get(engine, "a").value(), Value("3"));
 }
 
-// The machine's clocks until they jump ahead, as they do for who was not let run.
-class LateClock final : public Clock {
- public:
-  int64_t wall_ns() override { return real_.wall_ns() + late_ns_; }
-  int64_t steady_ns() override { return real_.steady_ns() + late_ns_; }
-  void sleep_ns(int64_t ns) override { real_.sleep_ns(ns); }
-  void jump(int64_t ns) { late_ns_ += ns; }
-
- private:
-  SystemClock real_;
-  int64_t late_ns_ = 0;
-};
-
-// Who wakes after the deadline still says why it had to wait.
 TEST_F(EtcdEngineTest, WokenTooLate) {
-  LateClock clock;
-  SystemLoop loop(clock);
   EtcdOptions nobody;
   nobody.endpoints = {"http://127.0.0.1:9"};
   EtcdGateway gateway(nobody);
-  EtcdEngine engine(gateway, loop, rng_);
-  const TxnFunction look = [](Txn& txn) -> Task<Result<void>> {
-    FF_CO_TRY(co_await txn.get("a"));
-    co_return Result<void>();
-  };
-  const TxnFunction write = [](Txn& txn) -> Task<Result<void>> {
-    txn.put("a", "1");
-    co_return Result<void>();
-  };
-  const auto jump = [&]() -> Task<void> {
-    if (co_await sleep_for(loop, 100 * kMillisecond)) clock.jump(3600 * kSecond);
-  };
-  for (int round = 0; round < 4; round++) {
-    Gate gate(loop);
-    gate.spawn(jump());
-    const int64_t deadline_ns = clock.steady_ns() + 600 * kSecond;
-    const auto refused = run_task(
-        loop, round % 2 == 0 ? engine.view(look, deadline_ns) : engine.run(write, deadline_ns));
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().code, Errc::unreachable) << refused.error().message;
-    run_task(loop, gate.wait_empty());
-  }
+  check_woken_too_late([&](Loop& loop, uint64_t seed) {
+    return std::make_unique<SeededEtcdEngine>(gateway, loop, seed);
+  });
 }
 
 // A member that answers, but has lost the others: it can promise nothing.
@@ -155,7 +91,7 @@ TEST_F(EtcdEngineTest, AMemberWithoutAQuorum) {
   auto options = cluster.options();
   options.endpoints = {cluster.endpoint(0)};
   EtcdGateway gateway(options);
-  EtcdEngine engine(gateway, loop_, rng_);
+  EtcdEngine engine(gateway, loop_, rng_, metrics_);
   ASSERT_TRUE(put(engine, "a", "1").ok());
   cluster.halt(1);
   cluster.halt(2);
@@ -171,7 +107,7 @@ TEST_F(EtcdEngineTest, AMemberOfAnotherCluster) {
   auto options = cluster.options();
   options.endpoints.push_back(other.endpoint(0));
   EtcdGateway gateway(options);
-  EtcdEngine engine(gateway, loop_, rng_);
+  EtcdEngine engine(gateway, loop_, rng_, metrics_);
   ASSERT_TRUE(put(engine, "a", "1").ok());
   cluster.kill(0);
   const auto refused = get(engine, "a");
@@ -185,7 +121,7 @@ TEST_F(EtcdEngineTest, NotEtcd) {
   auto options = cluster.options();
   options.endpoints = {cluster.endpoint(0) + "/health"};
   EtcdGateway gateway(options);
-  EtcdEngine engine(gateway, loop_, rng_);
+  EtcdEngine engine(gateway, loop_, rng_, metrics_);
   const auto refused = put(engine, "a", "1");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::failed);
@@ -199,7 +135,7 @@ TEST_F(EtcdEngineTest, TlsWithCertificatesOfBothSides) {
   const auto good = files.put(own, authority.pem());
   EtcdCluster cluster(1, {good.ca, good.cert, good.key});
   EtcdGateway gateway(cluster.options());
-  EtcdEngine engine(gateway, loop_, rng_);
+  EtcdEngine engine(gateway, loop_, rng_, metrics_);
   ASSERT_TRUE(put(engine, "a", "1").ok());
   EXPECT_EQ(get(engine, "a").value(), Value("1"));
 
@@ -214,7 +150,7 @@ TEST_F(EtcdEngineTest, TlsWithCertificatesOfBothSides) {
     auto options = cluster.options();
     options.tls = tls;
     EtcdGateway other(options);
-    EtcdEngine outside(other, loop_, rng_);
+    EtcdEngine outside(other, loop_, rng_, metrics_);
     const auto refused = get(outside, "a", kSecond);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Errc::unreachable) << refused.error().message;
@@ -227,7 +163,7 @@ TEST_F(EtcdEngineTest, TlsWithCertificatesOfBothSides) {
 TEST_F(EtcdEngineTest, ACompactedRevision) {
   EtcdCluster cluster(1);
   EtcdGateway gateway(cluster.options());
-  EtcdEngine engine(gateway, loop_, rng_), other(gateway, loop_, rng_);
+  EtcdEngine engine(gateway, loop_, rng_, metrics_), other(gateway, loop_, rng_, metrics_);
   ASSERT_TRUE(put(engine, "a", "1").ok());
   int runs = 0;
   Value a, b;
@@ -258,6 +194,7 @@ TEST_F(EtcdEngineTest, ACompactedRevision) {
   };
   ASSERT_TRUE(run_task(loop_, engine.run(look, INT64_MAX)).ok());
   EXPECT_EQ(runs, 2);
+  EXPECT_EQ(engine.series().conflicts.value(), 1u);
   EXPECT_EQ(a, Value("2"));
   EXPECT_EQ(b, Value("2"));
   runs = 0;
@@ -268,7 +205,7 @@ TEST_F(EtcdEngineTest, ACompactedRevision) {
 TEST_F(EtcdEngineTest, AFenceThatVanishes) {
   EtcdCluster cluster(1);
   EtcdGateway gateway(cluster.options());
-  EtcdEngine engine(gateway, loop_, rng_);
+  EtcdEngine engine(gateway, loop_, rng_, metrics_);
   ASSERT_TRUE(put(engine, "a", "1").ok());
   // All keys under "ff/f/".
   call(cluster, "/v3/kv/deleterange", R"({"key":"ZmYvZi8=","range_end":"ZmYvZjA="})");
@@ -280,16 +217,6 @@ TEST_F(EtcdEngineTest, AFenceThatVanishes) {
 // what came after. Given up because there was no answer in time, or because its task was destroyed.
 class LateCommitTest : public EtcdEngineTest {
  protected:
-  template <class Condition>
-  void wait_until(Condition condition) {
-    const int64_t deadline_ns = in(60 * kSecond);
-    while (!condition()) {
-      ASSERT_LT(clock_.steady_ns(), deadline_ns);
-      run_task(loop_, [](Loop& loop) -> Task<void> {
-        (void)co_await sleep_for(loop, kMillisecond);
-      }(loop_));
-    }
-  }
   EtcdOptions through_proxy() {
     auto options = cluster_.options();
     options.endpoints = {fmt::format("http://127.0.0.1:{}", proxy_.port())};
@@ -305,7 +232,7 @@ class LateCommitTest : public EtcdEngineTest {
   EtcdCluster cluster_{1};
   HoldingProxy proxy_{cluster_.port(0)};
   EtcdGateway gateway_{through_proxy()};
-  EtcdEngine engine_{gateway_, loop_, rng_};
+  EtcdEngine engine_{gateway_, loop_, rng_, metrics_};
 };
 
 TEST_F(LateCommitTest, GivenUpWithoutAnAnswer) {
@@ -349,48 +276,22 @@ TEST_F(LateCommitTest, DestroyedMeanwhile) {
 // Three members, of which always one at a time is killed or stands still, and clients that all the
 // while run transactions on engines of two loops.
 TEST_F(EtcdEngineTest, MembersDieUnderManyClients) {
-  const uint64_t seed = system_seed();
-  SCOPED_TRACE(fmt::format("seed {}", seed));
   EtcdCluster cluster(3);
   EtcdGateway gateway(cluster.options());
-  std::vector<std::unique_ptr<RecordingClient>> clients(6);
-  std::atomic<size_t> done{0};
-  std::vector<std::thread> threads;
-  for (uint64_t t = 0; t < 2; t++) {
-    threads.emplace_back([&, t] {
-      SystemLoop loop(clock_);
-      SeededRng rng(seed + t);
-      EtcdEngine engine(gateway, loop, rng);
-      Gate gate(loop);
-      for (uint64_t c = t; c < clients.size(); c += 2) {
-        clients[c] =
-            std::make_unique<RecordingClient>(engine, loop, seed + c, fmt::format("c{}", c));
-        gate.spawn(clients[c]->go(150, 60 * kSecond));
-      }
-      run_task(loop, gate.wait_empty());
-      done++;
-    });
-  }
-  SeededRng rng(seed + 100);
-  const auto pause = [&](int64_t ns) {
-    (void)run_task(loop_, [](Loop& loop, int64_t wait_ns) -> Task<Result<void>> {
-      co_return co_await sleep_for(loop, wait_ns);
-    }(loop_, ns));
+  const auto make = [&](Loop& loop, uint64_t seed) {
+    return std::make_unique<SeededEtcdEngine>(gateway, loop, seed);
   };
-  for (int faults = 0; faults < 4 && done < threads.size(); faults++) {
-    const size_t member = rng.below(cluster.size());
-    const bool dies = rng.below(2) == 0;
-    pause(static_cast<int64_t>(rng.below(200)) * kMillisecond);
-    dies ? cluster.kill(member) : cluster.halt(member);
-    pause(static_cast<int64_t>(rng.below(1500)) * kMillisecond);
-    dies ? cluster.start(member) : cluster.go_on(member);
-    pause(300 * kMillisecond);
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(serializable(clients));
-  size_t known = 0;
-  for (const auto& client : clients) known += client->history().size();
-  EXPECT_GT(known, 100u);
+  check_history(make, 150, [&] {
+    for (int faults = 0; faults < 4 && clients_run(); faults++) {
+      const size_t member = rng_.below(cluster.size());
+      const bool dies = rng_.below(2) == 0;
+      pause(static_cast<int64_t>(rng_.below(200)) * kMillisecond);
+      dies ? cluster.kill(member) : cluster.halt(member);
+      pause(static_cast<int64_t>(rng_.below(1500)) * kMillisecond);
+      dies ? cluster.start(member) : cluster.go_on(member);
+      pause(300 * kMillisecond);
+    }
+  });
 }
 
 }  // namespace

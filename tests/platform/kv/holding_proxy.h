@@ -49,6 +49,7 @@ class HoldingProxy {
   // server: the request does not arrive, or its answer is lost.
   void cut_request(int count) { requests_left_ = count; }
   void cut_answer(int count) { answers_left_ = count; }
+  bool has_cut() const { return requests_left_ < 0 && answers_left_ < 0; }
   // Whether the cut is still to come; then it never does.
   bool called_off() { return requests_left_.exchange(-1) >= 0 || answers_left_.exchange(-1) >= 0; }
 

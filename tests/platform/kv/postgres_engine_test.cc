@@ -3,46 +3,25 @@
 #include "platform/kv/postgres_engine.h"
 
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 
-#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <thread>
 
 #include "platform/base/gate.h"
-#include "platform/base/system_loop.h"
+#include "platform/kv/engine_fixture.h"
 #include "platform/kv/holding_proxy.h"
 #include "platform/kv/postgres_server.h"
-#include "platform/kv/recorder.h"
+#include "platform/kv/tested_engines.h"
 #include "platform/net/test_certificates.h"
 
 namespace ff::kv {
 namespace {
 
-using Value = std::optional<std::string>;
-
-Task<Result<void>> sleep_a_while(Loop& loop, int64_t ns) { co_return co_await sleep_for(loop, ns); }
-
-class PostgresEngineTest : public testing::Test {
+class PostgresEngineTest : public EngineFixture {
  protected:
-  int64_t in(int64_t ns) { return clock_.steady_ns() + ns; }
-  Result<void> put(Engine& engine, const std::string& key, const std::string& value,
-                   int64_t patience_ns = 60 * kSecond) {
-    return run_task(loop_, engine.run(
-                               [&](Txn& txn) -> Task<Result<void>> {
-                                 txn.put(key, value);
-                                 co_return Result<void>();
-                               },
-                               in(patience_ns)));
-  }
-  Result<Value> get(Engine& engine, const std::string& key, int64_t patience_ns = 60 * kSecond) {
-    Value value;
-    FF_TRY(run_task(loop_, engine.view(
-                               [&](Txn& txn) -> Task<Result<void>> {
-                                 FF_CO_TRY(value, co_await txn.get(key));
-                                 co_return Result<void>();
-                               },
-                               in(patience_ns))));
-    return value;
-  }
   // Adds one to a counter, once: the mark tells that an earlier run has taken effect.
   Result<void> count_up(Engine& engine, const std::string& mark) {
     return run_task(loop_, engine.run(
@@ -57,50 +36,11 @@ class PostgresEngineTest : public testing::Test {
                                },
                                in(60 * kSecond)));
   }
-  template <class Condition>
-  void wait_until(Condition condition) {
-    const int64_t deadline_ns = in(60 * kSecond);
-    while (!condition()) {
-      ASSERT_LT(clock_.steady_ns(), deadline_ns);
-      pause(kMillisecond);
-    }
+  static MakeEngine maker(const PostgresOptions& options) {
+    return [options](Loop& loop, uint64_t seed) {
+      return std::make_unique<SeededPostgresEngine>(options, loop, seed);
+    };
   }
-  void pause(int64_t ns) { (void)run_task(loop_, sleep_a_while(loop_, ns)); }
-
-  // The transactions of several clients on two loops, until `faults` has ended and each client has
-  // made at least 20.
-  void check_history(const PostgresOptions& options, std::function<void()> faults) {
-    const uint64_t seed = system_seed();
-    SCOPED_TRACE(fmt::format("seed {}", seed));
-    std::vector<std::unique_ptr<RecordingClient>> clients(6);
-    std::vector<std::thread> threads;
-    for (uint64_t t = 0; t < 2; t++) {
-      threads.emplace_back([&, t] {
-        SystemLoop loop(clock_);
-        SeededRng rng(seed + t);
-        Metrics metrics;
-        PostgresEngine engine(options, loop, rng, metrics);
-        Gate gate(loop);
-        for (uint64_t c = t; c < clients.size(); c += 2) {
-          clients[c] =
-              std::make_unique<RecordingClient>(engine, loop, seed + c, fmt::format("c{}", c));
-          gate.spawn(clients[c]->go(120, 60 * kSecond));
-        }
-        run_task(loop, gate.wait_empty());
-      });
-    }
-    faults();
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_TRUE(serializable(clients));
-    size_t known = 0;
-    for (const auto& client : clients) known += client->history().size();
-    EXPECT_GT(known, 100u);
-  }
-
-  SystemClock clock_;
-  SystemLoop loop_{clock_};
-  SeededRng rng_{system_seed()};
-  Metrics metrics_;
 };
 
 TEST(PostgresUrlTest, NamesHostsAndADatabase) {
@@ -169,6 +109,7 @@ TEST_F(OneServerTest, AGroupSeesWhatWasCommittedBeforeItsTurnWhateverTheDatabase
   PQclear(PQexec(other.get(), "UPDATE ff_kv SET version = version + 1 WHERE key = 'a'; COMMIT"));
   wait_until([&] { return committed; });
   EXPECT_EQ(runs, 2);
+  EXPECT_EQ(engine.series().conflicts.value(), 1u);
 }
 
 TEST_F(OneServerTest, NobodyThere) {
@@ -269,6 +210,39 @@ TEST_F(OneServerTest, OnlyTheTransactionThatIsRefusedFails) {
   EXPECT_EQ(results[1].error().code, Errc::failed) << results[1].error().message;
 }
 
+// The server hears of the end of a manager at any moment, also in the middle of a group, which is
+// larger than what the proxy passes on at once. Nobody else has to wait or to repeat anything.
+TEST_F(OneServerTest, AnEngineThatIsKilledCostsOthersNothing) {
+  PostgresEngine engine(options(), loop_, rng_, metrics_);
+  ASSERT_TRUE(put(engine, "a", "0").ok());
+  HoldingProxy proxy(server_.port());
+  auto through_proxy = PostgresServer::options({proxy.port()}, database_);
+  const TxnFunction write = [](Txn& txn) -> Task<Result<void>> {
+    FF_CO_TRY(const auto old, co_await txn.get("killed"));
+    txn.put("killed", std::string(400 * kKiB, 'x'));
+    co_return Result<void>();
+  };
+  for (int trip = 0;; trip++) {
+    ASSERT_LT(trip, 200);
+    proxy.cut_request(trip);
+    {
+      Metrics metrics;
+      PostgresEngine killed(through_proxy, loop_, rng_, metrics);
+      Gate gate(loop_);
+      bool ended = false;
+      gate.spawn([](PostgresEngine& of, const TxnFunction& function, bool& done) -> Task<void> {
+        (void)co_await of.run(function, INT64_MAX);
+        done = true;
+      }(killed, write, ended));
+      wait_until([&] { return proxy.has_cut() || ended; });
+      ASSERT_TRUE(put(engine, "a", std::to_string(trip), 5 * kSecond).ok()) << trip;
+    }
+    if (proxy.called_off()) break;
+  }
+  EXPECT_EQ(engine.series().unknown.value(), 0u);
+  EXPECT_EQ(engine.series().conflicts.value(), 0u);
+}
+
 // A row of the fence that an administrator has deleted comes back.
 TEST_F(OneServerTest, AFenceThatVanishes) {
   PostgresEngine engine(options(), loop_, rng_, metrics_);
@@ -311,6 +285,120 @@ TEST_F(OneServerTest, TimeoutsOfTheServer) {
   EXPECT_TRUE(put(other, "a", "3").ok());
   EXPECT_EQ(get(other, "a").value(), Value("3"));
   locker.join();
+}
+
+// As an administrator makes a server that another one shall replace.
+TEST_F(OneServerTest, AServerThatAcceptsNoWritesForAWhile) {
+  const auto read_only = [&](const char* value) {
+    EXPECT_EQ(server_.sql("postgres", fmt::format("ALTER SYSTEM SET default_transaction_read_only "
+                                                  "= {}",
+                                                  value)),
+              "");
+    EXPECT_EQ(server_.sql("postgres", "SELECT pg_reload_conf()"), "t");
+    EXPECT_TRUE(PostgresServer::until(
+        [&] { return server_.sql("postgres", "SHOW default_transaction_read_only") == value; }));
+  };
+  PostgresEngine engine(options(), loop_, rng_, metrics_);
+  ASSERT_TRUE(put(engine, "a", "1").ok());
+  read_only("on");
+  const auto refused = put(engine, "a", "2", kSecond);
+  read_only("off");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::unreachable) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("read-only"), std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(get(engine, "a").value(), Value("1"));
+  EXPECT_TRUE(put(engine, "a", "3").ok());
+}
+
+// Only the server's clock decides which fences are old. When it jumps ahead, another engine removes
+// the fence of one that still works.
+TEST_F(OneServerTest, TheClockOfTheServerJumps) {
+  PostgresEngine engine(options(), loop_, rng_, metrics_);
+  ASSERT_TRUE(count_up(engine, "first").ok());
+  EXPECT_EQ(server_.sql(database_, "UPDATE ff_fence SET touched = touched - interval '2 days'"),
+            "");
+  ShiftedClock ahead(int64_t{400} * 24 * 3600 * kSecond);
+  SystemLoop loop(ahead);
+  PostgresEngine other(options(), loop, rng_, metrics_);
+  ASSERT_TRUE(run_task(loop, other.run(
+                                 [](Txn& txn) -> Task<Result<void>> {
+                                   txn.put("other", "1");
+                                   co_return Result<void>();
+                                 },
+                                 INT64_MAX))
+                  .ok());
+  EXPECT_EQ(server_.sql(database_, "SELECT count(*) FROM ff_fence"), "1");
+  ASSERT_TRUE(count_up(engine, "second").ok());
+  EXPECT_EQ(server_.sql(database_, "SELECT count(*) FROM ff_fence"), "2");
+  EXPECT_EQ(get(engine, "counter").value(), Value("2"));
+}
+
+TEST_F(PostgresEngineTest, WokenTooLate) {
+  check_woken_too_late(maker(parse_postgres_url("postgres://127.0.0.1:9/none").value()));
+}
+
+// Almost all changes of records leave the index alone and reuse the space of older versions, so the
+// table does not grow.
+TEST_F(OneServerTest, ARecordThatChangesStaysInItsPage) {
+  constexpr int kKeys = 2000, kChanges = 6000, kAtOnce = 20;
+  {
+    PostgresEngine engine(options(), loop_, rng_, metrics_);
+    ASSERT_TRUE(put(engine, "a", "1").ok());
+    for (int first = 0; first < kKeys + kChanges; first += kAtOnce) {
+      ASSERT_TRUE(run_task(loop_, engine.run(
+                                      [&](Txn& txn) -> Task<Result<void>> {
+                                        for (int i = first; i < first + kAtOnce; i++) {
+                                          const int key = i < kKeys ? i : i * 7919 % kKeys;
+                                          txn.put(fmt::format("key/{}", key),
+                                                  std::string(100, static_cast<char>(i)));
+                                        }
+                                        co_return Result<void>();
+                                      },
+                                      INT64_MAX))
+                      .ok());
+    }
+  }  // the server counts what a connection has done when it ends
+  const auto counted = [&](const std::string& what) {
+    const auto sql =
+        fmt::format("SELECT {} FROM pg_stat_user_tables WHERE relname = 'ff_kv'", what);
+    return std::atoi(server_.sql(database_, sql).c_str());
+  };
+  wait_until([&] { return counted("n_tup_upd") >= kChanges; });
+  EXPECT_GT(counted("n_tup_hot_upd"), kChanges * 995 / 1000);
+  EXPECT_LT(counted("pg_table_size(relid) / 8192"), kKeys / 25);
+}
+
+// The time to open a store does not depend on the number of records.
+TEST_F(OneServerTest, OpeningReadsNoRecords) {
+  {
+    PostgresEngine engine(options(), loop_, rng_, metrics_);
+    for (int part = 0; part < 5; part++) {
+      ASSERT_TRUE(run_task(loop_, engine.run(
+                                      [&](Txn& txn) -> Task<Result<void>> {
+                                        for (int i = 0; i < 100; i++) {
+                                          txn.put(fmt::format("key/{}/{}", part, i), "");
+                                        }
+                                        co_return Result<void>();
+                                      },
+                                      INT64_MAX))
+                      .ok());
+    }
+  }
+  const auto sum = [&](const std::string& what) {
+    const auto sql =
+        fmt::format("SELECT {} FROM pg_stat_user_tables WHERE relname = 'ff_kv'", what);
+    return std::atoi(server_.sql(database_, sql).c_str());
+  };
+  wait_until([&] { return sum("n_tup_ins") >= 500; });
+  const int before = sum("seq_tup_read + idx_tup_fetch"), scans = sum("idx_scan");
+  {
+    PostgresEngine engine(options(), loop_, rng_, metrics_);
+    EXPECT_EQ(get(engine, "key/1/1").value(), Value(""));
+    EXPECT_TRUE(put(engine, "key/1/2", "1").ok());
+  }
+  wait_until([&] { return sum("n_tup_upd") >= 1 && sum("idx_scan") > scans; });
+  EXPECT_LE(sum("seq_tup_read + idx_tup_fetch") - before, 3);
 }
 
 TEST_F(OneServerTest, TablesOfANewerVersion) {
@@ -455,12 +543,11 @@ TEST_F(LateGroupTest, ALostConnectionHoldsTheLock) {
 }
 
 TEST_F(OneServerTest, TheServerIsKilledUnderManyClients) {
-  check_history(options(), [&] {
-    SeededRng rng(system_seed());
+  check_history(maker(options()), 120, [&] {
     for (int i = 0; i < 3; i++) {
-      pause(static_cast<int64_t>(rng.below(300)) * kMillisecond);
+      pause(static_cast<int64_t>(rng_.below(300)) * kMillisecond);
       server_.stop(SIGKILL);
-      pause(static_cast<int64_t>(rng.below(300)) * kMillisecond);
+      pause(static_cast<int64_t>(rng_.below(300)) * kMillisecond);
       server_.start();
     }
   });
@@ -482,13 +569,114 @@ TEST_F(PostgresEngineTest, AStandbyIsPromotedUnderManyClients) {
     PostgresEngine engine(both, loop_, rng_, metrics_);
     ASSERT_TRUE(put(engine, "before", "1").ok());
   }
-  check_history(both, [&] {
+  check_history(maker(both), 120, [&] {
     pause(300 * kMillisecond);
     primary.stop(SIGKILL);
     standby.promote();
   });
   PostgresEngine engine(both, loop_, rng_, metrics_);
   EXPECT_EQ(get(engine, "before").value(), Value("1"));
+}
+
+// A tmpfs with a file that takes most of it.
+class SmallDisk {
+ public:
+  explicit SmallDisk(int mib) {
+    mounted_ =
+        ::mount("none", dir_.path().c_str(), "tmpfs", 0, fmt::format("size={}m", mib).c_str()) == 0;
+    if (mounted_) PostgresServer::give_path(dir_.path(), 0700);
+  }
+  ~SmallDisk() {
+    if (mounted_) ::umount2(dir_.path().c_str(), MNT_DETACH);
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+
+  bool mounted() const { return mounted_; }
+  const std::string& path() const { return dir_.path(); }
+  void fill(uint64_t left_bytes) const {
+    std::ofstream(ballast()) << std::string(std::filesystem::space(path()).free - left_bytes, 'x');
+  }
+  void make_room() const { std::filesystem::remove(ballast()); }
+
+ private:
+  std::string ballast() const { return dir_ / "ballast"; }
+
+  io::TempDir dir_;
+  bool mounted_ = false;
+};
+
+class FullDiskTest : public PostgresEngineTest {
+ protected:
+  // Puts records, under `keys` keys in turn, until the server takes no more, which the error says.
+  void put_until_full(Engine& engine, int keys, Errc code, int64_t patience_ns) {
+    for (int i = 0;; i++) {
+      const std::string key = fmt::format("key/{:06}", i % keys);
+      const auto written = put(engine, key, record(i), patience_ns);
+      if (written && i < 20'000) {
+        acknowledged_[key] = i;
+        continue;
+      }
+      EXPECT_EQ(written ? Errc::failed : written.error().code, code)
+          << (written ? "the disk is never full" : written.error().message);
+      if (code == Errc::unreachable) acknowledged_.erase(key);  // it may have been written
+      break;
+    }
+    EXPECT_GT(acknowledged_.size(), 10u);
+  }
+  // Bytes that the server cannot compress.
+  static std::string record(int number) {
+    SeededRng rng(static_cast<uint64_t>(number));
+    std::string bytes(4000, ' ');
+    for (char& byte : bytes) byte = static_cast<char>(rng.next());
+    return bytes;
+  }
+  void expect_acknowledged(Engine& engine) {
+    for (const auto& [key, number] : acknowledged_) {
+      ASSERT_EQ(get(engine, key).value(), Value(record(number))) << key;
+    }
+  }
+
+  std::map<std::string, int> acknowledged_;  // which record each key has
+};
+
+// The disk of the tables is full: changes are refused, and the error says why; reads go on.
+TEST_F(FullDiskTest, TablesFindNoSpace) {
+  SmallDisk disk(24);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root";
+  PostgresServer server;
+  EXPECT_EQ(
+      server.sql("postgres", fmt::format("CREATE TABLESPACE small LOCATION '{}'", disk.path())),
+      "");
+  EXPECT_EQ(server.sql("postgres", "CREATE DATABASE meta TABLESPACE small"), "");
+  PostgresEngine engine(PostgresServer::options({server.port()}, "meta"), loop_, rng_, metrics_);
+  ASSERT_TRUE(put(engine, "a", "1").ok());
+  disk.fill(kMiB);
+  put_until_full(engine, INT32_MAX, Errc::disk_full, 60 * kSecond);
+  const auto refused = put(engine, "b", record(0));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("No space left"), std::string::npos)
+      << refused.error().message;
+  EXPECT_NE(refused.error().hint.find("Free space"), std::string::npos);
+  expect_acknowledged(engine);
+  disk.make_room();
+  EXPECT_TRUE(put(engine, "b", record(0)).ok());
+  expect_acknowledged(engine);
+}
+
+// The disk of the server's log is full: the server stops, as PostgreSQL does, and nothing that it
+// has acknowledged is lost.
+TEST_F(FullDiskTest, TheLogFindsNoSpace) {
+  if (::getuid() != 0) GTEST_SKIP() << "mounting a tmpfs needs root";
+  PostgresServer server({.settings = {"max_wal_size = 1GB"}, .disk_mib = 48});
+  const std::string database = server.create_database();
+  PostgresEngine engine(PostgresServer::options({server.port()}, database), loop_, rng_, metrics_);
+  put_until_full(engine, 50, Errc::unreachable, 3 * kSecond);
+  server.stop(SIGKILL);
+  server.set_disk_size(256);
+  server.start();
+  expect_acknowledged(engine);
+  EXPECT_TRUE(put(engine, "b", "2").ok());
 }
 
 // The password comes from a passfile, by SCRAM over TLS; the server must prove its name.

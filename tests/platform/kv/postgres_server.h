@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <pwd.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -37,14 +38,16 @@ class PostgresServer {
     std::vector<std::string> settings = {};   // lines of postgresql.conf
     std::vector<std::string> hba = {};        // lines of pg_hba.conf, before "trust"
     const PostgresServer* primary = nullptr;  // the server is its standby
+    int disk_mib = 0;  // size of a disk of its own for everything (tmpfs, needs root); 0: no limit
   };
   // A new server, which accepts connections.
   PostgresServer() : PostgresServer(Options{}) {}
   explicit PostgresServer(Options options) : port_(free_port()) {
     std::filesystem::permissions(dir_.path(), std::filesystem::perms::all);
+    if (options.disk_mib > 0) set_disk_size(options.disk_mib);
     if (options.primary == nullptr) {
       execute({program("initdb"), "-D", data(), "-U", "ff", "-A", "trust", "-E", "UTF8",
-               "--no-locale", "--no-sync"});
+               "--no-locale", "--no-sync", "--wal-segsize=1"});
     } else {
       execute({program("pg_basebackup"), "-D", data(), "-R", "-c", "fast", "--no-sync", "-d",
                fmt::format("host=127.0.0.1 port={} user=ff application_name=standby",
@@ -63,18 +66,31 @@ class PostgresServer {
     append("pg_hba.conf", {rest.str()});
     start();
   }
-  ~PostgresServer() { stop(SIGQUIT); }
+  ~PostgresServer() {
+    stop(SIGQUIT);
+    if (mounted_) ::umount2(data().c_str(), MNT_DETACH);
+  }
   PostgresServer(const PostgresServer&) = delete;
   PostgresServer& operator=(const PostgresServer&) = delete;
 
   uint16_t port() const { return port_; }
+  // Of the server's own disk, which a full one may outgrow.
+  void set_disk_size(int mib) {
+    std::filesystem::create_directory(data());
+    ASSERT_EQ(::mount("none", data().c_str(), "tmpfs", mounted_ ? MS_REMOUNT : 0,
+                      fmt::format("size={}m", mib).c_str()),
+              0);
+    if (!mounted_) give_path(data(), 0700);
+    mounted_ = true;
+  }
   std::string file(const std::string& name) const { return data() + "/" + name; }
   // Makes the server the owner of a file in its directory, which nobody else may read.
-  void give(const std::string& name) const {
-    ASSERT_EQ(::chmod(file(name).c_str(), 0600), 0);
+  void give(const std::string& name) const { give_path(file(name), 0600); }
+  static void give_path(const std::string& path, mode_t mode) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
     const passwd* const user = ::getpwnam("postgres");
     if (::getuid() != 0) return;
-    ASSERT_EQ(::chown(file(name).c_str(), user != nullptr ? user->pw_uid : 65534, -1), 0);
+    ASSERT_EQ(::chown(path.c_str(), user != nullptr ? user->pw_uid : 65534, -1), 0);
   }
   static std::string url(const std::vector<uint16_t>& ports, const std::string& database) {
     std::string hosts;
@@ -217,6 +233,7 @@ class PostgresServer {
   const uint16_t port_;
   pid_t pid_ = -1;
   int databases_ = 0;
+  bool mounted_ = false;  // on data()
 };
 
 // A server that all tests of the process share, each with databases of its own.

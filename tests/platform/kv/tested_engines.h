@@ -69,7 +69,7 @@ class SqliteTested final : public TestedStore {
 class SeededEtcdEngine final : public Engine {
  public:
   SeededEtcdEngine(EtcdGateway& etcd, Loop& loop, uint64_t seed)
-      : rng_(seed), engine_(etcd, loop, rng_) {}
+      : rng_(seed), engine_(etcd, loop, rng_, metrics_) {}
   Task<Result<void>> run(TxnFunction function, int64_t deadline_ns) override {
     return engine_.run(std::move(function), deadline_ns);
   }
@@ -79,6 +79,7 @@ class SeededEtcdEngine final : public Engine {
 
  private:
   SeededRng rng_;
+  Metrics metrics_;
   EtcdEngine engine_;
 };
 

@@ -1,8 +1,10 @@
-// The file system on a real etcd of three members, with three metadata servers: programs go on
-// while servers and members are killed one after the other, and nothing they were told is wrong.
+// The file system on a real etcd of three members, and on PostgreSQL, with three metadata servers:
+// programs go on while servers, members and the database are killed one after the other, and
+// nothing they were told is wrong.
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +15,7 @@
 #include "platform/auth/key.h"
 #include "platform/base/log.h"
 #include "platform/kv/etcd_cluster.h"
+#include "platform/kv/postgres_server.h"
 #include "platform/net/system_transport.h"
 
 namespace ff::cmd {
@@ -27,7 +30,52 @@ constexpr size_t kServers = 3;
 constexpr size_t kStorage = 2;
 constexpr int64_t kEtcdMostNs = 90 * kSecond;
 
-class FilesOnEtcdTest : public testing::Test {
+// A store of the managers, made of processes that can be killed.
+class KilledStore {
+ public:
+  virtual ~KilledStore() = default;
+  virtual std::string url() const = 0;
+  virtual size_t processes() const = 0;
+  virtual void kill(size_t i) = 0;
+  virtual void start(size_t i) = 0;
+};
+
+class KilledEtcd final : public KilledStore {
+ public:
+  std::string url() const override {
+    std::string members = "etcd://";
+    for (size_t i = 0; i < etcd_.size(); i++) {
+      members += (i == 0 ? "" : ",") + fmt::format("127.0.0.1:{}", etcd_.port(i));
+    }
+    return members;
+  }
+  size_t processes() const override { return etcd_.size(); }
+  void kill(size_t i) override { etcd_.kill(i); }
+  void start(size_t i) override { etcd_.start(i); }
+
+ private:
+  kv::EtcdCluster etcd_{3};
+};
+
+class KilledPostgres final : public KilledStore {
+ public:
+  std::string url() const override { return kv::PostgresServer::url({server_.port()}, database_); }
+  size_t processes() const override { return 1; }
+  void kill(size_t) override { server_.stop(SIGKILL); }
+  void start(size_t) override { server_.start(); }
+
+ private:
+  kv::PostgresServer server_;
+  const std::string database_ = server_.create_database();
+};
+
+struct StoreKind {
+  std::string name;
+  std::function<std::unique_ptr<KilledStore>()> make;
+};
+void PrintTo(const StoreKind& kind, std::ostream* out) { *out << kind.name; }
+
+class FilesOnStoreTest : public testing::TestWithParam<StoreKind> {
  protected:
   void SetUp() override {
     log_setup({.level = LogLevel::error});
@@ -61,12 +109,8 @@ class FilesOnEtcdTest : public testing::Test {
   }
   void start_server(size_t i) {
     Server& server = servers_[i];
-    std::string members = "etcd://";
-    for (size_t m = 0; m < etcd_.size(); m++) {
-      members += (m == 0 ? "" : ",") + fmt::format("127.0.0.1:{}", etcd_.port(m));
-    }
-    server.daemon =
-        run({"serve-meta", "--kv", members, "--collect-after", "1s", "--listen", server.address});
+    server.daemon = run(
+        {"serve-meta", "--kv", store_->url(), "--collect-after", "1s", "--listen", server.address});
     const std::string& out = server.daemon->out;
     const size_t at = out.find("127.0.0.1:");
     ASSERT_NE(at, out.npos) << server.daemon->err;
@@ -105,7 +149,7 @@ class FilesOnEtcdTest : public testing::Test {
     until("work goes on " + when, [&] { return oracle.changes >= changes; });
   }
 
-  kv::EtcdCluster etcd_{3};
+  const std::unique_ptr<KilledStore> store_ = GetParam().make();
   test::TempDir dir_;
   std::string meta_;
   std::array<Server, kServers> servers_;
@@ -120,7 +164,13 @@ class FilesOnEtcdTest : public testing::Test {
                               metrics_, rng_,       {.name = "program", .software = "test"}};
 };
 
-TEST_F(FilesOnEtcdTest, ServersAndMembersAreKilledUnderLoad) {
+INSTANTIATE_TEST_SUITE_P(
+    Stores, FilesOnStoreTest,
+    testing::Values(StoreKind{"etcd", [] { return std::make_unique<KilledEtcd>(); }},
+                    StoreKind{"postgres", [] { return std::make_unique<KilledPostgres>(); }}),
+    [](const auto& kind) { return kind.param.name; });
+
+TEST_P(FilesOnStoreTest, ServersAndTheStoreAreKilledUnderLoad) {
   std::vector<net::Address> servers;
   for (const Server& server : servers_) {
     servers.push_back(net::parse_address(server.address).value());
@@ -141,11 +191,11 @@ TEST_F(FilesOnEtcdTest, ServersAndMembersAreKilledUnderLoad) {
     work_goes_on(oracle, fmt::format("without server {}", i));
     start_server(i);
   }
-  for (size_t i = 0; i < etcd_.size() && !HasFailure(); i++) {
-    etcd_.kill(i);
-    work_goes_on(oracle, fmt::format("without etcd's member {}", i));
-    etcd_.start(i);
-    work_goes_on(oracle, "once it is back");
+  for (size_t i = 0; i < store_->processes() && !HasFailure(); i++) {
+    store_->kill(i);
+    if (store_->processes() > 1) work_goes_on(oracle, fmt::format("without member {}", i));
+    store_->start(i);
+    work_goes_on(oracle, "once the store is whole again");
   }
   for (const auto& load : loads) load->stop();
   until("programs end",
