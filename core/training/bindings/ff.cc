@@ -270,6 +270,19 @@ void ff_comm_destroy(ff_comm* comm) {
   if (comm->process == ::getpid()) delete comm;
 }
 
+int ff_comm_split(ff_comm* comm, uint32_t color, uint32_t key, ff_comm** made) {
+  if (made == nullptr) return failed(ff::fail(Errc::usage, "made is null"));
+  *made = nullptr;
+  if (auto checked = check_comm(comm); !checked) return failed(checked.error());
+  auto part = std::make_unique<ff_comm>();
+  auto joined = comm->ranks->split(color, key, part->stop);
+  if (!joined) return failed(joined.error());
+  if (*joined == nullptr) return FF_OK;
+  part->ranks = std::move(*joined);
+  *made = part.release();
+  return FF_OK;
+}
+
 uint32_t ff_comm_rank(const ff_comm* comm) { return comm != nullptr ? comm->ranks->rank() : 0; }
 uint32_t ff_comm_ranks(const ff_comm* comm) { return comm != nullptr ? comm->ranks->ranks() : 0; }
 

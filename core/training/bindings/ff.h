@@ -67,6 +67,7 @@ typedef struct ff_comm_options {
 } ff_comm_options;
 
 #define FF_RANK_ANY UINT32_MAX
+#define FF_COLOR_NONE UINT32_MAX
 
 // "0.1.0"
 const char* ff_version(void);
@@ -81,6 +82,11 @@ const char* ff_error(void);
 int ff_comm_init(ff_comm** comm, const ff_comm_options* options);
 // Abandons operations in flight; the other ranks see that this one has left. Null: does nothing.
 void ff_comm_destroy(ff_comm* comm);
+
+// Every rank calls it, like an operation: ranks with the same color form a communicator of their
+// own, in the order of `key`, then of their ranks in `comm`. FF_COLOR_NONE: `made` becomes null.
+// The new communicator has the options of `comm`; destroy either of them first.
+int ff_comm_split(ff_comm* comm, uint32_t color, uint32_t key, ff_comm** made);
 
 // 0 for a null communicator.
 uint32_t ff_comm_rank(const ff_comm* comm);

@@ -57,6 +57,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const St
   FF_TRY(auto group, HostGroup::join(std::move(self), stop, options.join_ns));
   std::unique_ptr<Communicator> made(new Communicator(std::move(group), stop, options));
   if (made->group_->self().has_peers) {
+    made->network_ = network;
     FF_TRY(made->connect_peers(*network));
   }
   made->messages_.emplace(*made->group_, made->world(), stop, options.operation_ns);
@@ -103,6 +104,28 @@ Communicator::~Communicator() {
   group_->operations().wake(OperationTable::Futex::work);
   if (worker_.joinable()) worker_.join();
   group_->leave();
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::split(uint32_t color, uint32_t key,
+                                                          const StopToken& stop) {
+  SplitChoice own{.color = color, .key = key};
+  if (world_) {
+    FF_TRY(own.port, find_free_port());
+  }
+  std::vector<SplitChoice> choices(ranks());
+  FF_TRY(run({.kind = Collective::allgather,
+              .type = simd::DataType::u8,
+              .count = sizeof own,
+              .in = &own,
+              .out = choices.data()}));
+  SplitParent parent{.self = group_->self(), .network = network_, .world = world()};
+  {
+    const std::lock_guard lock(mutex_);
+    parent.splits = splits_++;
+  }
+  if (color == kNoColor) return std::unique_ptr<Communicator>();
+  SplitGroup group = plan_split(parent, choices, rank());
+  return join(std::move(group.self), stop, options_, group.network);
 }
 
 Result<ByteSpan> Communicator::allocate(uint64_t bytes) {

@@ -36,6 +36,7 @@
 #include "training/collective/messages.h"
 #include "training/collective/numa_placement.h"
 #include "training/collective/peers.h"
+#include "training/collective/split.h"
 #include "training/collective/staging.h"
 
 namespace ff::collective {
@@ -77,6 +78,11 @@ class Communicator {
                                                     const std::optional<Network>& network = {});
   // Abandons operations in flight; the other ranks see that this rank has left.
   ~Communicator();
+
+  // Every rank of the job calls it, as an operation: ranks with the same color form a communicator,
+  // in the order of `key`, then of their ranks. Null for kNoColor. It has the options and network
+  // of this one, and outlives it. Errors: those of run() and join().
+  Result<std::unique_ptr<Communicator>> split(uint32_t color, uint32_t key, const StopToken& stop);
 
   uint32_t rank() const { return group_->self().first_rank + group_->self().rank; }
   uint32_t ranks() const { return world_ ? world_->ranks() : group_->self().ranks; }
@@ -157,6 +163,7 @@ class Communicator {
   std::optional<Error> straggler_of_hosts(uint64_t number) const;
 
   std::unique_ptr<HostGroup> group_;
+  std::optional<Network> network_;  // of a job with several hosts
   std::optional<World> world_;
   std::unique_ptr<Peers> peers_;  // at local rank 0 of a job with several hosts
   const StopToken& stop_;
@@ -166,6 +173,7 @@ class Communicator {
   StagingPool staging_;
   std::mutex mutex_;
   // Guarded by mutex_.
+  uint64_t splits_ = 0;
   std::optional<Messages> messages_;
   uint64_t next_ = 0;
   std::array<InflightOperation, kInflightMax> inflight_;

@@ -157,6 +157,22 @@ TEST(LibraryTest, GatherScatterAndAllToAll) {
   });
 }
 
+TEST(LibraryTest, GroupsOfRanks) {
+  with_processes([](ff_comm* comm) {
+    const uint32_t rank = ff_comm_rank(comm);
+    ff_comm* pair = nullptr;
+    // Ranks 0 and 2, in reverse order.
+    const uint32_t color = rank == 1 ? FF_COLOR_NONE : 7;
+    if (ff_comm_split(comm, color, kRanks - rank, &pair) != FF_OK) return 10;
+    if (rank == 1) return pair == nullptr ? ff_barrier(comm) : 11;
+    if (ff_comm_ranks(pair) != 2 || ff_comm_rank(pair) != (rank == 2 ? 0U : 1U)) return 12;
+    float sum = static_cast<float>(rank);
+    if (ff_allreduce(pair, &sum, &sum, 1, FF_FLOAT32, FF_SUM) != FF_OK || sum != 2) return 13;
+    ff_comm_destroy(pair);
+    return ff_barrier(comm);
+  });
+}
+
 TEST(LibraryTest, Messages) {
   with_processes([](ff_comm* comm) {
     const uint32_t rank = ff_comm_rank(comm), to = (rank + 1) % kRanks;
@@ -363,6 +379,7 @@ const std::set<std::string> kFunctions = {"ff_version",
                                           "ff_error",
                                           "ff_comm_init",
                                           "ff_comm_destroy",
+                                          "ff_comm_split",
                                           "ff_comm_rank",
                                           "ff_comm_ranks",
                                           "ff_alloc",
