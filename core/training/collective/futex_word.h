@@ -18,6 +18,7 @@ class FutexWord {
   bool wait(Clock& clock, int64_t until_ns, const std::function<bool()>& until);
   // After a change that a waiter may wait for.
   void wake(int waiters = kAllWaiters);
+  uint32_t load() const { return word_.load(std::memory_order_acquire); }  // how many wake()s
 
  private:
   std::atomic<uint32_t> word_;

@@ -234,7 +234,13 @@ MessageTable::State MessageTable::state(uint32_t message) const {
   return at(message).state.load(std::memory_order_acquire);
 }
 
-const MessageRequest& MessageTable::request(uint32_t message) const { return at(message).request; }
+const MessageRequest& MessageTable::request(uint32_t message) const {
+  // Threads of this process that have written the memory of that rank before have completed its
+  // messages, which other processes then saw. ThreadSanitizer follows one process only, so this
+  // load shows it the order.
+  (void)memory_->rows[row_of(message)].done.load();
+  return at(message).request;
+}
 
 MessageTable::Peer MessageTable::peer(uint32_t message) const {
   const Message& one = at(message);

@@ -133,7 +133,7 @@ std::string sum_until_error(Communicator& ranks) {
 }
 
 // The same with messages, from each rank to the next.
-std::string exchange_until_error(Communicator& ranks) {
+std::string send_until_error(Communicator& ranks) {
   const uint32_t rank = ranks.rank(), all = ranks.ranks();
   const uint32_t to = (rank + 1) % all, from = (rank + all - 1) % all;
   std::vector<uint32_t> in(kCorruptCount), out(kCorruptCount);
@@ -194,7 +194,7 @@ TEST(CorruptLinkTest, EveryFlippedBitIsAnErrorOfTheLink) {
 TEST(CorruptLinkTest, EveryFlippedBitOfAMessageIsAnErrorOfTheLink) {
   const uint64_t seed = system_seed();
   for (uint64_t round = 0; round < 6; round++) {
-    check_link({.ranks = {1, 1}}, seed + round, 1 + 4 * round, exchange_until_error);
+    check_link({.ranks = {1, 1}}, seed + round, 1 + 4 * round, send_until_error);
   }
 }
 
