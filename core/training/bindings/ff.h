@@ -145,8 +145,8 @@ int ff_barrier_async(ff_comm* comm, uint64_t* number);
 // the same ranks and tag in order. A send is complete when its bytes are received. Both ends name
 // the same number of bytes, else both get FF_USAGE, which names both ranks. `from` may be
 // FF_RANK_ANY; unless null, `source` gets the rank of the sender (of ff_recv_async() in ff_wait()).
-// Wait for each message that you start. Rank 0 of each host passes on messages between hosts: it
-// destroys its communicator after the last one was started.
+// Wait for each message that you start. The ranks of a host need its rank 0 to exchange messages:
+// ff_comm_destroy() there waits up to five seconds for the others to destroy theirs.
 int ff_send(ff_comm* comm, const void* data, size_t count, ff_type type, uint32_t to, uint32_t tag);
 int ff_send_async(ff_comm* comm, const void* data, size_t count, ff_type type, uint32_t to,
                   uint32_t tag, uint64_t* number);

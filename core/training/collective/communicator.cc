@@ -18,6 +18,8 @@ namespace {
 constexpr int64_t kStopPollNs = 100 * kMillisecond;  // the longest time until a stop is noticed
 // For rank 0 to find the straggler, beyond its own timeouts.
 constexpr int64_t kGraceNs = 5 * kSecond;
+// After rank 0 has left, for the others of its host.
+constexpr int64_t kLingerNs = 5 * kSecond;
 constexpr uint64_t kBytesMax = uint64_t{1} << 46;
 // An operation with more traffic bypasses the caches: its results would be evicted before a rank
 // reads them.
@@ -104,6 +106,24 @@ Communicator::~Communicator() {
   group_->operations().wake(OperationTable::Futex::work);
   if (worker_.joinable()) worker_.join();
   group_->leave();
+  if (local_rank() == 0) linger();
+}
+
+// Rank 0 passes on memory regions and messages of its host, for a while.
+void Communicator::linger() {
+  OperationTable& operations = group_->operations();
+  const auto all_left = [&] {
+    for (uint32_t rank = 0; rank < local_ranks(); rank++) {
+      if (!operations.has_departed(rank)) return false;
+    }
+    return true;
+  };
+  Clock& clock = stop_.clock();
+  if (operations.messages().is_used()) {
+    (void)operations.wait(OperationTable::Futex::done, clock, clock.steady_ns() + kLingerNs,
+                          [&] { return operations.has_failed() || all_left(); });
+  }
+  if (peers_ == nullptr) operations.set_relay_closed();  // else at the end of the relay
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::split(uint32_t color, uint32_t key,

@@ -76,7 +76,9 @@ class Communicator {
   static Result<std::unique_ptr<Communicator>> join(HostRank self, const StopToken& stop,
                                                     const CommunicatorOptions& options,
                                                     const std::optional<Network>& network = {});
-  // Abandons operations in flight; the other ranks see that this rank has left.
+  // Abandons operations in flight; the other ranks see that this rank has left. If there were
+  // messages, rank 0 of a host waits up to 5 s for the other ranks of its host to leave, too, since
+  // they need it to exchange more.
   ~Communicator();
 
   // Every rank of the job calls it, as an operation: ranks with the same color form a communicator,
@@ -135,6 +137,7 @@ class Communicator {
   Communicator(std::unique_ptr<HostGroup> group, const StopToken& stop,
                const CommunicatorOptions& options);
   Result<void> connect_peers(const Network& network);
+  void linger();
   void work_on_operations();
   void work_on_queue();
   uint32_t local_rank() const { return group_->self().rank; }

@@ -40,6 +40,7 @@ struct MessageTable::Row {
 
 struct MessageTable::Memory {
   Row rows[kHostRanksMax + 1];
+  std::atomic<uint32_t> used;
 };
 
 namespace {
@@ -130,6 +131,7 @@ Result<MessageTable::Posted> MessageTable::post(const Posting& posting,
   Posted posted;
   if (!enters && (!found || is_relayed)) return posted;
   if (!found || is_relayed) {
+    memory_->used.store(1, std::memory_order_relaxed);
     FF_TRY(posted.own, allocate(posting.row));
     Message& own = at(*posted.own);
     own.kind = posting.kind;
@@ -207,6 +209,8 @@ void MessageTable::unlink(Row& row, uint32_t message) {
   if (queue.tail == message + 1) queue.tail = before;
   gone.next = 0;
 }
+
+bool MessageTable::is_used() const { return memory_->used.load(std::memory_order_relaxed) != 0; }
 
 Result<std::optional<uint32_t>> MessageTable::take_outbound() {
   Row& row = memory_->rows[kRelayRow];

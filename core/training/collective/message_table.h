@@ -66,6 +66,9 @@ class MessageTable {
   // Both: Errc::busy: kMessagesMax are unfinished; Errc::unreachable: the job has failed;
   // Errc::deadline: a rank does not release its lock.
 
+  // Whether any rank has entered a message so far.
+  bool is_used() const;
+
   // The oldest send to another host that was not taken yet. By the relay.
   Result<std::optional<uint32_t>> take_outbound();
   // Whether a rank of this host waits for a message of such a sender.

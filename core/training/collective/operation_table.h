@@ -122,7 +122,7 @@ class OperationTable {
   // The rank posts no more operations.
   void set_departed(uint32_t rank);
   bool has_departed(uint32_t rank) const;
-  // Rank 0 passes on no more messages between hosts.
+  // Rank 0 passes on no more messages between hosts, nor regions between ranks.
   void set_relay_closed();
   bool is_relay_closed() const;
 

@@ -364,6 +364,35 @@ TEST_P(MessagesTest, AllToAllThatCannotBeIsRefused) {
   });
 }
 
+// Rank 0 of each host leaves; others go on.
+TEST_P(MessagesTest, ARankThatLeavesPassesOnLaterMessages) {
+  std::atomic<bool> leaves = false;
+  with_nodes(nodes(), [&leaves](Communicator& ranks) {
+    Bytes data(100);
+    const auto exchange = [&] {  // between rank 1 and rank 3
+      if (ranks.rank() % 2 == 0) return;
+      const uint32_t peer = ranks.rank() == 1 ? 3 : 1;
+      const auto number = peer == 3 ? ranks.start_send(buffer_of(data), peer, 0)
+                                    : ranks.start_receive(buffer_of(data), peer, 0);
+      ASSERT_TRUE(number.ok()) << number.error().message;
+      const auto waited = ranks.wait(*number);
+      ASSERT_TRUE(waited.ok()) << waited.error().message;
+    };
+    exchange();
+    barrier(ranks);
+    if (ranks.rank() % 2 == 0) {
+      leaves = true;
+      leaves.notify_all();
+      return;
+    }
+    leaves.wait(false);
+    for (int round = 0; round < 5 && !testing::Test::HasFatalFailure(); round++) {
+      SystemClock().sleep_ns(20 * kMillisecond);  // the program computes: no message is in flight
+      exchange();
+    }
+  });
+}
+
 TEST_P(MessagesTest, ALatePeerIsNamedAtTheDeadline) {
   std::atomic<int> failed = 0;
   with_nodes(nodes(kSecond / 2), [&failed](Communicator& ranks) {
