@@ -19,6 +19,7 @@ _ANY = 2**32 - 1
 _UNFINISHED_MAX = 48  # operations; ff allows 64
 _KEPT = 256  # works that C++ code may still refer to
 _DEFAULT = datetime.timedelta(minutes=30)
+_JOIN_SECONDS = 60  # at least, for the ranks of a group to join, however short its timeout is
 
 
 def _one(tensors, what="tensor"):
@@ -39,7 +40,8 @@ class Group(dist.ProcessGroup):
         self._rank, self._size, self._store = rank, size, store
         seconds = timeout.total_seconds()
         place = hosts.find(store, rank, size)
-        self._comm = Comm(rank, size, place.pop("job"), join_seconds=seconds,
+        self._comm = Comm(rank, size, place.pop("job"),
+                          join_seconds=max(seconds, _JOIN_SECONDS),
                           operation_seconds=seconds, key_file=os.environ.get("FF_KEY_FILE") or None,
                           wire=os.environ.get("FF_WIRE") or None,
                           algorithm=os.environ.get("FF_ALGO") or None,
