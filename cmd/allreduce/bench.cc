@@ -24,12 +24,17 @@ using simd::ReduceOp;
 struct CollectiveName {
   const char* name;  // program name in nccl-tests, without _perf
   Collective kind;
+  bool is_sendrecv = false;
 };
 constexpr std::array kKinds = {CollectiveName{"all_reduce", Collective::allreduce},
                                CollectiveName{"all_gather", Collective::allgather},
                                CollectiveName{"broadcast", Collective::broadcast},
                                CollectiveName{"reduce", Collective::reduce},
-                               CollectiveName{"reduce_scatter", Collective::reduce_scatter}};
+                               CollectiveName{"reduce_scatter", Collective::reduce_scatter},
+                               CollectiveName{"alltoall", Collective::alltoall},
+                               CollectiveName{"gather", Collective::gather},
+                               CollectiveName{"scatter", Collective::scatter},
+                               CollectiveName{"sendrecv", Collective::broadcast, true}};
 
 constexpr uint64_t kBytesMax = uint64_t{1} << 40;
 constexpr uint64_t kMemoryBytes = 64 * kMiB;  // smaller sizes fit in the caches
@@ -70,14 +75,16 @@ std::vector<std::string> all_kinds() {
   return all;
 }
 
-Collective kind_of(const BenchOptions& options) {
-  return std::ranges::find(kKinds, options.collective, &CollectiveName::name)->kind;
+const CollectiveName& kind_of(const BenchOptions& options) {
+  return *std::ranges::find(kKinds, options.collective, &CollectiveName::name);
 }
 bool reduces(Collective kind) {
-  return kind != Collective::broadcast && kind != Collective::allgather;
+  return !collective::is_copy(kind) && !collective::uses_messages(kind);
 }
-bool has_root(Collective kind) {
-  return kind == Collective::broadcast || kind == Collective::reduce;
+bool has_root(const CollectiveLoad& load) {
+  return !load.is_sendrecv &&
+         (load.kind == Collective::broadcast || load.kind == Collective::reduce ||
+          load.kind == Collective::gather || load.kind == Collective::scatter);
 }
 
 // Every selected type and operation, without sizes.
@@ -85,11 +92,13 @@ std::vector<CollectiveLoad> loads_of(const BenchOptions& options) {
   std::vector<CollectiveLoad> loads;
   const auto type = simd::data_type_of(options.type);
   const auto op = simd::reduce_op_of(options.op);
+  const CollectiveName& kind = kind_of(options);
   for (size_t t = 0; t < simd::kDataTypes; t++) {
     if (type && *type != static_cast<DataType>(t)) continue;
     for (size_t o = 0; o < simd::kReduceOps; o++) {
-      if (reduces(kind_of(options)) ? op && *op != static_cast<ReduceOp>(o) : o > 0) continue;
-      loads.push_back({.kind = kind_of(options),
+      if (reduces(kind.kind) ? op && *op != static_cast<ReduceOp>(o) : o > 0) continue;
+      loads.push_back({.kind = kind.kind,
+                       .is_sendrecv = kind.is_sendrecv,
                        .type = static_cast<DataType>(t),
                        .op = static_cast<ReduceOp>(o),
                        .root = options.root,
@@ -134,7 +143,12 @@ std::string time_text(double seconds) {
   return fmt::format("{:.2f}", us);
 }
 
-std::string half_of_row(const CollectiveResult& figures, bool checked) {
+// `measured` null: the operation does not work in place.
+std::string half_of_row(const CollectiveResult* measured, bool checked) {
+  if (measured == nullptr) {
+    return fmt::format("  {:>7}  {:>6}  {:>6}  {:>5}", "N/A", "N/A", "N/A", "N/A");
+  }
+  const CollectiveResult& figures = *measured;
   const std::string wrong =
       checked ? fmt::format("{:5g}", static_cast<double>(figures.wrong)) : "  N/A";
   return fmt::format("  {:>7}  {:6.2f}  {:6.2f}  {}", time_text(figures.seconds),
@@ -177,19 +191,20 @@ class Report {
   }
 
   Result<void> add(const CollectiveLoad& load, const CollectiveResult& out_of_place,
-                   const CollectiveResult& in_place) {
+                   const std::optional<CollectiveResult>& in_place) {
     const std::string_view op = reduces(load.kind) ? simd::reduce_op_name(load.op) : "none";
-    const int64_t root = has_root(load.kind) ? int64_t{load.root} : -1;
+    const int64_t root = has_root(load) ? int64_t{load.root} : -1;
     const std::string_view type = simd::data_type_name(load.type);
     out_.line("{:12}  {:12}  {:>8}  {:>6}  {:6}{}{}", out_of_place.bytes, out_of_place.count, type,
-              op, root, half_of_row(out_of_place, load.check), half_of_row(in_place, load.check));
+              op, root, half_of_row(&out_of_place, load.check),
+              half_of_row(in_place ? &*in_place : nullptr, load.check));
     rows_.push_back({{"bytes", out_of_place.bytes},
                      {"count", out_of_place.count},
                      {"type", type},
                      {"redop", op},
                      {"root", root},
                      {"out_of_place", figures_json(out_of_place, load.check)},
-                     {"in_place", figures_json(in_place, load.check)}});
+                     {"in_place", in_place ? figures_json(*in_place, load.check) : Json()}});
     if (out_of_place.bytes >= kMemoryBytes && out_of_place.memory_rate > memory_rate_) {
       memory_rate_ = out_of_place.memory_rate;
     }
@@ -197,9 +212,10 @@ class Report {
       digests_.push_back(
           fmt::format("{} {} {}: {}", out_of_place.bytes, type, op, out_of_place.digest));
     }
-    worst_error_ = std::max({worst_error_, out_of_place.worst_error, in_place.worst_error});
-    mean_error_ = std::max({mean_error_, out_of_place.mean_error, in_place.mean_error});
-    for (const CollectiveResult* one : {&out_of_place, &in_place}) {
+    for (const CollectiveResult* one : {&out_of_place, in_place ? &*in_place : nullptr}) {
+      if (one == nullptr) continue;
+      worst_error_ = std::max(worst_error_, one->worst_error);
+      mean_error_ = std::max(mean_error_, one->mean_error);
       wrong_ += one->wrong;
       bus_rates_ += one->bus_rate;
       measured_++;
@@ -286,8 +302,10 @@ Result<void> be_bench_rank(Session& session, const BenchOptions& options,
       load.bytes = size;
       load.in_place = false;
       FF_TRY(const auto out_of_place, bench.run(load));
-      load.in_place = true;
-      FF_TRY(const auto in_place, bench.run(load));
+      std::optional<CollectiveResult> in_place;
+      if (load.in_place = bench::works_in_place(load); load.in_place) {
+        FF_TRY(in_place, bench.run(load));
+      }
       if (report) {
         FF_TRY(report->add(load, out_of_place, in_place));
       }
@@ -314,7 +332,9 @@ void declare_allreduce_bench(Command& bench) {
       "nccl-tests: size is that of the larger array of a rank, algbw is size divided by time, and "
       "busbw is the bandwidth that the links of a ring would need. For sizes of 64 MiB and more, a "
       "line below the table compares the memory traffic with the memory bandwidth of STREAM's "
-      "triad. ff checks each result; a wrong element makes the command fail. ff accepts -t 1 and "
+      "triad. An all-to-all and sendrecv do not work in place; their columns have N/A. ff checks "
+      "each "
+      "result; a wrong element makes the command fail. ff accepts -t 1 and "
       "-g 1 of nccl-tests: each rank is a process, and its arrays are in host memory.");
   bench.option("--collective", choice(options.collective, all_kinds()), "Operation to measure");
   bench.option("-b,--minbytes", size(options.min_bytes), "First size");
@@ -330,7 +350,8 @@ void declare_allreduce_bench(Command& bench) {
   bench.option("-o,--op", choice(options.op, with_all(reduce_op_names())), "Reduction operation");
   bench.option("-t,--nthreads", number(options.threads), "Threads of each process: 1").hidden();
   bench.option("-g,--ngpus", number(options.gpus), "GPUs of each thread: 1").hidden();
-  bench.option("-r,--root", number(options.root, "RANK"), "Root rank of broadcast and reduce");
+  bench.option("-r,--root", number(options.root, "RANK"),
+               "Root rank of broadcast, reduce, gather and scatter");
   declare_job_options(bench, options.job);
   declare_rank_options(bench, options.ranks);
   bench.example("ff allreduce bench -b 8 -e 128M -f 2", "a table of sizes, with one rank per core");

@@ -85,15 +85,18 @@ void fill(DataType type, bool fine, std::byte* to, uint32_t rank, uint64_t count
   }
 }
 
+// Whether the larger array of a rank has a block for each rank.
+bool has_blocks(const CollectiveLoad& load) {
+  if (load.is_sendrecv) return false;
+  return load.kind == Collective::allgather || load.kind == Collective::reduce_scatter ||
+         collective::uses_messages(load.kind);
+}
+
 // The ratio of busbw to algbw (nccl-tests, doc/PERFORMANCE.md).
-double bus_factor(Collective kind, uint32_t ranks) {
+double bus_factor(const CollectiveLoad& load, uint32_t ranks) {
   const double n = ranks;
-  switch (kind) {
-    case Collective::allreduce: return 2 * (n - 1) / n;
-    case Collective::allgather:
-    case Collective::reduce_scatter: return (n - 1) / n;
-    default: return 1;
-  }
+  if (has_blocks(load)) return (n - 1) / n;
+  return load.kind == Collective::allreduce && !load.is_sendrecv ? 2 * (n - 1) / n : 1;
 }
 
 double quantile(std::vector<double>& sorted, double share) {
@@ -101,6 +104,17 @@ double quantile(std::vector<double>& sorted, double share) {
 }
 
 }  // namespace
+
+bool works_in_place(const CollectiveLoad& load) {
+  return !load.is_sendrecv && load.kind != Collective::alltoall;
+}
+
+uint64_t traffic_of(const CollectiveLoad& load, uint64_t count, uint32_t ranks) {
+  const uint64_t blocks = count * simd::size_of(load.type) * ranks;
+  if (load.is_sendrecv) return 2 * blocks;
+  if (load.kind == Collective::alltoall) return 2 * blocks * ranks;
+  return collective::traffic_bytes({.kind = load.kind, .type = load.type, .count = count}, ranks);
+}
 
 Result<CollectiveBench> CollectiveBench::make(collective::Communicator& ranks, Clock& clock,
                                               uint64_t bytes_max) {
@@ -112,13 +126,12 @@ Result<CollectiveBench> CollectiveBench::make(collective::Communicator& ranks, C
 
 Result<CollectiveResult> CollectiveBench::run(const CollectiveLoad& load) {
   const uint32_t rank = ranks_.rank(), ranks = ranks_.ranks();
-  const bool has_blocks =
-      load.kind == Collective::allgather || load.kind == Collective::reduce_scatter;
-  const uint64_t size = simd::size_of(load.type);
+  const uint64_t size = simd::size_of(load.type), blocks = has_blocks(load) ? ranks : 1;
   CollectiveResult figures;
-  figures.count = load.bytes / size / (has_blocks ? ranks : 1);
+  figures.count = load.bytes / size / blocks;
   const uint64_t block = figures.count * size;
-  figures.bytes = block * (has_blocks ? ranks : 1);
+  figures.bytes = block * blocks;
+  const std::vector<uint64_t> counts(ranks, figures.count);
   Operation operation{.kind = load.kind,
                       .type = load.type,
                       .op = load.op,
@@ -126,11 +139,19 @@ Result<CollectiveResult> CollectiveBench::run(const CollectiveLoad& load) {
                       .count = figures.count,
                       .in = in_.data(),
                       .out = load.in_place ? in_.data() : out_.data()};
-  const uint64_t own = has_blocks ? rank * block : 0;  // offset of the in-place block
-  if (load.in_place && load.kind == Collective::allgather) operation.in = in_.data() + own;
-  if (load.in_place && load.kind == Collective::reduce_scatter) operation.out = in_.data() + own;
-  const uint64_t given =
-      load.kind == Collective::reduce_scatter ? figures.count * ranks : figures.count;
+  const bool is_alltoall = load.kind == Collective::alltoall;
+  if (is_alltoall) {
+    operation.count = 0;
+    operation.in_counts = operation.out_counts = counts;
+  }
+  const bool is_root = rank == load.root;
+  const bool gathers = load.kind == Collective::allgather || load.kind == Collective::gather;
+  const bool scatters = load.kind == Collective::reduce_scatter || load.kind == Collective::scatter;
+  // Offset of the in-place block.
+  const uint64_t own = collective::uses_messages(load.kind) && !is_root ? 0 : rank * block;
+  if (load.in_place && gathers) operation.in = in_.data() + own;
+  if (load.in_place && scatters) operation.out = in_.data() + own;
+  const uint64_t given = scatters || is_alltoall ? figures.count * ranks : figures.count;
   const auto begin = [&]() -> Result<void> {
     std::memset(out_.data(), 0, figures.bytes);
     fill(load.type, has_rounding(load), static_cast<std::byte*>(const_cast<void*>(operation.in)),
@@ -138,12 +159,12 @@ Result<CollectiveResult> CollectiveBench::run(const CollectiveLoad& load) {
     return ranks_.run({.kind = Collective::barrier});
   };
   FF_TRY(begin());
-  for (unsigned i = 0; i < load.warm_ups; i++) FF_TRY(ranks_.run(operation));
+  for (unsigned i = 0; i < load.warm_ups; i++) FF_TRY(execute(operation, load));
   FF_TRY(ranks_.run({.kind = Collective::barrier}));
   std::vector<double> took;
   const int64_t began_ns = clock_.steady_ns();
   for (int64_t last_ns = began_ns; took.size() < load.iterations;) {
-    FF_TRY(ranks_.run(operation));
+    FF_TRY(execute(operation, load));
     const int64_t now_ns = clock_.steady_ns();
     took.push_back(static_cast<double>(now_ns - last_ns) / kSecond);
     last_ns = now_ns;
@@ -155,21 +176,31 @@ Result<CollectiveResult> CollectiveBench::run(const CollectiveLoad& load) {
   figures.p50_seconds = quantile(took, 0.5);
   figures.p99_seconds = quantile(took, 0.99);
   figures.algorithm_rate = static_cast<double>(figures.bytes) / figures.seconds;
-  const collective::CollectiveRequest request{
-      .kind = load.kind, .type = load.type, .count = figures.count};
-  figures.memory_rate = static_cast<double>(traffic_bytes(request, ranks)) / figures.seconds;
-  figures.bus_rate = figures.algorithm_rate * bus_factor(load.kind, ranks);
+  figures.memory_rate =
+      static_cast<double>(traffic_of(load, figures.count, ranks)) / figures.seconds;
+  figures.bus_rate = figures.algorithm_rate * bus_factor(load, ranks);
   if (!load.check) return figures;
   FF_TRY(begin());
-  FF_TRY(ranks_.run(operation));
+  FF_TRY(execute(operation, load));
   FF_TRY(verify(operation, load, figures));
   return figures;
+}
+
+Result<void> CollectiveBench::execute(const Operation& operation, const CollectiveLoad& load) {
+  if (!load.is_sendrecv) return ranks_.run(operation);
+  const uint32_t rank = ranks_.rank(), ranks = ranks_.ranks();
+  const uint64_t bytes = operation.count * simd::size_of(operation.type);
+  FF_TRY(const uint64_t receives,
+         ranks_.start_receive({out_.data(), bytes}, (rank + ranks - 1) % ranks, 0));
+  FF_TRY(const uint64_t sends, ranks_.start_send({in_.data(), bytes}, (rank + 1) % ranks, 0));
+  FF_TRY(ranks_.wait(receives));
+  return ranks_.wait(sends);
 }
 
 // Whether the data type on the network rounds the values.
 bool CollectiveBench::has_rounding(const CollectiveLoad& load) const {
   const collective::CollectiveRequest request{.kind = load.kind, .type = load.type, .op = load.op};
-  return ranks_.world() != nullptr &&
+  return ranks_.world() != nullptr && !load.is_sendrecv && !collective::uses_messages(load.kind) &&
          collective::wire_format_of(request, load.wire) != simd::WireType::none;
 }
 
@@ -177,7 +208,7 @@ bool CollectiveBench::has_rounding(const CollectiveLoad& load) const {
 Result<void> CollectiveBench::verify(const Operation& operation, const CollectiveLoad& load,
                                      CollectiveResult& figures) {
   const simd::WireType wire = load.wire;
-  const Checked mine = check(operation, has_rounding(load) ? wire : simd::WireType::none);
+  const Checked mine = check(operation, load, has_rounding(load) ? wire : simd::WireType::none);
   const auto number = [](uint64_t count) { return static_cast<double>(count); };
   FF_TRY(const double wrong, reduce_over_ranks(number(mine.wrong), simd::ReduceOp::sum));
   FF_TRY(const double worst, reduce_over_ranks(mine.worst, simd::ReduceOp::max));
@@ -189,47 +220,75 @@ Result<void> CollectiveBench::verify(const Operation& operation, const Collectiv
     figures.worst_error = worst / largest;
     figures.mean_error = std::sqrt(squares / elements) / largest;
   }
-  const uint64_t bytes = collective::output_bytes(
-      {.kind = load.kind, .type = load.type, .root = load.root, .count = figures.count},
-      ranks_.rank(), ranks_.ranks());
-  const ByteView result(static_cast<const std::byte*>(operation.out), bytes);
+  const ByteView result(static_cast<const std::byte*>(operation.out), result_bytes(load, figures));
   figures.digest = simd::fingerprint(simd::DigestKind::xxh128, result).digest.hex();
   return {};
 }
 
-// Compares this rank's output with a local reduction of all inputs.
+// Of this rank.
+uint64_t CollectiveBench::result_bytes(const CollectiveLoad& load,
+                                       const CollectiveResult& figures) const {
+  if (!works_in_place(load)) return figures.bytes;
+  return collective::output_bytes(
+      {.kind = load.kind, .type = load.type, .root = load.root, .count = figures.count},
+      ranks_.rank(), ranks_.ranks());
+}
+
+// Where element `at` of this rank's output comes from; nothing: it is a sum of all ranks.
+std::optional<CollectiveBench::Source> CollectiveBench::source_of(const Operation& operation,
+                                                                  const CollectiveLoad& load,
+                                                                  uint64_t at) const {
+  const uint32_t rank = ranks_.rank(), ranks = ranks_.ranks();
+  const bool is_alltoall = operation.kind == Collective::alltoall;
+  const uint64_t block = is_alltoall ? operation.in_counts[0] : operation.count;
+  if (load.is_sendrecv) return Source{(rank + ranks - 1) % ranks, at, block - at};
+  switch (operation.kind) {
+    case Collective::broadcast: return Source{operation.root, at, block - at};
+    case Collective::scatter: return Source{operation.root, rank * block + at, block - at};
+    case Collective::allgather:
+    case Collective::gather:
+      return Source{static_cast<uint32_t>(at / block), at % block, block - at % block};
+    case Collective::alltoall:
+      return Source{static_cast<uint32_t>(at / block), rank * block + at % block,
+                    block - at % block};
+    default: return std::nullopt;
+  }
+}
+
+// Compares this rank's output with the inputs of all ranks.
 CollectiveBench::Checked CollectiveBench::check(const Operation& operation,
+                                                const CollectiveLoad& load,
                                                 simd::WireType wire) const {
   Checked checked;
   const uint32_t rank = ranks_.rank(), ranks = ranks_.ranks();
-  const bool rooted = operation.kind == Collective::reduce;
-  if (rooted && rank != operation.root) return checked;
   const uint64_t size = simd::size_of(operation.type);
-  const bool gathers = operation.kind == Collective::allgather;
-  const uint64_t count = operation.count * (gathers ? ranks : 1);
+  CollectiveResult figures;
+  const uint64_t block =
+      operation.kind == Collective::alltoall ? operation.in_counts[0] : operation.count;
+  figures.count = block;
+  figures.bytes = block * size * (has_blocks(load) ? ranks : 1);
+  const uint64_t count = result_bytes(load, figures) / size;
   std::vector<std::vector<std::byte>> inputs(ranks, std::vector<std::byte>(kBlock * size));
   std::vector<const void*> from;
   for (const auto& input : inputs) from.push_back(input.data());
   std::vector<std::byte> expected(kBlock * size);
   void* const to = expected.data();
+  const bool is_fine = wire != simd::WireType::none;
   for (uint64_t at = 0, some = 0; at < count; at += some) {
     some = std::min(kBlock, count - at);
-    if (gathers) some = std::min(some, operation.count - at % operation.count);
-    const bool copies = gathers || operation.kind == Collective::broadcast;
-    const auto source = gathers ? static_cast<uint32_t>(at / operation.count) : operation.root;
-    const uint64_t first = gathers                                        ? at % operation.count
-                           : operation.kind == Collective::reduce_scatter ? at + rank * count
-                                                                          : at;
-    for (uint32_t other = 0; other < ranks; other++) {
-      fill_block(operation.type, wire != simd::WireType::none, copies ? to : inputs[other].data(),
-                 copies ? source : other, first, some);
-    }
-    if (!copies) {
+    if (const auto source = source_of(operation, load, at)) {
+      some = std::min(some, source->count);
+      fill_block(operation.type, is_fine, to, source->rank, source->first, some);
+    } else {
+      const uint64_t first = operation.kind == Collective::reduce_scatter ? at + rank * count : at;
+      for (uint32_t other = 0; other < ranks; other++) {
+        fill_block(operation.type, is_fine, inputs[other].data(), other, first, some);
+      }
       const simd::ReduceSpec what{.type = operation.type, .op = operation.op, .ranks = ranks};
       simd::reduce_arrays(what, {from, {&to, 1}, some});
     }
     const auto* got = static_cast<const std::byte*>(operation.out) + at * size;
-    if (wire != simd::WireType::none) {
+    if (is_fine) {
       compare(operation.type, wire, ranks, some, {got, to}, checked);
       continue;
     }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace ff::bench {
 
 struct CollectiveLoad {
   collective::Collective kind = collective::Collective::allreduce;
+  // Instead of `kind`: each rank sends to the next one, and receives from the one before.
+  bool is_sendrecv = false;
   simd::DataType type = simd::DataType::f32;
   simd::ReduceOp op = simd::ReduceOp::sum;
   uint32_t root = 0;
@@ -42,6 +45,11 @@ struct CollectiveResult {
   std::string digest = {};  // XXH128 of rank 0's result, checked runs only
 };
 
+// Whether the operation may write its output over its input.
+bool works_in_place(const CollectiveLoad& load);
+// Bytes that all ranks read and write, at least.
+uint64_t traffic_of(const CollectiveLoad& load, uint64_t count, uint32_t ranks);
+
 // One rank's buffers, for sizes up to a maximum. All ranks make the same calls.
 class CollectiveBench {
  public:
@@ -58,10 +66,20 @@ class CollectiveBench {
     double largest = 0;  // maximum magnitude of the correct result
     uint64_t elements = 0;
   };
+  Result<void> execute(const collective::Operation& operation, const CollectiveLoad& load);
+  uint64_t result_bytes(const CollectiveLoad& load, const CollectiveResult& figures) const;
+  struct Source {
+    uint32_t rank = 0;   // whose input it is
+    uint64_t first = 0;  // element there
+    uint64_t count = 0;  // that follow one another there
+  };
+  std::optional<Source> source_of(const collective::Operation& operation,
+                                  const CollectiveLoad& load, uint64_t at) const;
   Result<void> verify(const collective::Operation& operation, const CollectiveLoad& load,
                       CollectiveResult& figures);
   bool has_rounding(const CollectiveLoad& load) const;
-  Checked check(const collective::Operation& operation, simd::WireType wire) const;
+  Checked check(const collective::Operation& operation, const CollectiveLoad& load,
+                simd::WireType wire) const;
   static void compare(simd::DataType type, simd::WireType wire, uint32_t ranks, uint64_t count,
                       std::array<const void*, 2> arrays, Checked& checked);
   Result<double> reduce_over_ranks(double value, simd::ReduceOp op);

@@ -24,6 +24,7 @@ using ff::bindings::failed;
 using ff::bindings::outcome;
 using ff::collective::Collective;
 using ff::collective::Communicator;
+using ff::collective::MessageBuffer;
 using ff::collective::Operation;
 
 struct ff_comm {
@@ -45,10 +46,15 @@ Result<void> check_comm(const ff_comm* comm) {
                   comm->process);
 }
 
-Result<void> check_comm(const Operation& operation) {
-  if (static_cast<size_t>(operation.type) >= ff::simd::kDataTypes) {
-    return ff::fail(Errc::usage, "{} is not an ff_type", static_cast<int>(operation.type));
+Result<void> check_type(ff::simd::DataType type) {
+  if (static_cast<size_t>(type) >= ff::simd::kDataTypes) {
+    return ff::fail(Errc::usage, "{} is not an ff_type", static_cast<int>(type));
   }
+  return {};
+}
+
+Result<void> check_operation(const Operation& operation) {
+  FF_TRY(check_type(operation.type));
   if (static_cast<size_t>(operation.op) >= ff::simd::kReduceOps) {
     return ff::fail(Errc::usage, "{} is not an ff_op", static_cast<int>(operation.op));
   }
@@ -57,14 +63,29 @@ Result<void> check_comm(const Operation& operation) {
 
 Result<uint64_t> start_operation(ff_comm* comm, const Operation& operation) {
   FF_TRY(check_comm(comm));
-  FF_TRY(check_comm(operation));
+  FF_TRY(check_operation(operation));
   return comm->ranks->start(operation);
 }
 
-int run(ff_comm* comm, const Operation& operation) {
-  const auto number = start_operation(comm, operation);
+int wait_for(ff_comm* comm, const Result<uint64_t>& number) {
   if (!number) return failed(number.error());
   return outcome(comm->ranks->wait(*number));
+}
+int run(ff_comm* comm, const Operation& operation) {
+  return wait_for(comm, start_operation(comm, operation));
+}
+
+// Starts what `begin` starts, and stores its number.
+template <class Begin>
+int start_numbered(uint64_t* number, Begin begin) {
+  if (number == nullptr) return failed(ff::fail(Errc::usage, "number is null"));
+  const Result<uint64_t> started = begin();
+  if (!started) return failed(started.error());
+  *number = *started;
+  return FF_OK;
+}
+int start_numbered(ff_comm* comm, const Operation& operation, uint64_t* number) {
+  return start_numbered(number, [&] { return start_operation(comm, operation); });
 }
 
 Operation operation_of(Collective kind, const void* in, void* out, size_t count, ff_type type) {
@@ -73,6 +94,44 @@ Operation operation_of(Collective kind, const void* in, void* out, size_t count,
           .count = count,
           .in = in,
           .out = out};
+}
+Operation with_op(Operation operation, ff_op op) {
+  operation.op = static_cast<ff::simd::ReduceOp>(op);
+  return operation;
+}
+Operation with_root(Operation operation, uint32_t root) {
+  operation.root = root;
+  return operation;
+}
+
+// The counts must stay until the operation is started; it copies what it needs of them.
+Operation alltoallv_of(const ff_comm* comm, const void* in, const size_t* in_counts, void* out,
+                       const size_t* out_counts, ff_type type) {
+  Operation operation = operation_of(Collective::alltoall, in, out, 0, type);
+  const size_t ranks = ff_comm_ranks(comm);
+  if (in_counts != nullptr) operation.in_counts = {in_counts, ranks};
+  if (out_counts != nullptr) operation.out_counts = {out_counts, ranks};
+  return operation;
+}
+
+Result<MessageBuffer> buffer_of(const void* data, size_t count, ff_type type) {
+  const auto element = static_cast<ff::simd::DataType>(type);
+  FF_TRY(check_type(element));
+  const uint64_t size = ff::simd::size_of(element);
+  if (count > UINT64_MAX / size) return ff::fail(Errc::usage, "a message: too many elements");
+  return MessageBuffer{.memory = const_cast<void*>(data), .bytes = count * size};
+}
+Result<uint64_t> start_send(ff_comm* comm, const void* data, size_t count, ff_type type,
+                            uint32_t to, uint32_t tag) {
+  FF_TRY(check_comm(comm));
+  FF_TRY(const MessageBuffer buffer, buffer_of(data, count, type));
+  return comm->ranks->start_send(buffer, to, tag);
+}
+Result<uint64_t> start_receive(ff_comm* comm, void* data, size_t count, ff_type type, uint32_t from,
+                               uint32_t tag, uint32_t* source) {
+  FF_TRY(check_comm(comm));
+  FF_TRY(const MessageBuffer buffer, buffer_of(data, count, type));
+  return comm->ranks->start_receive(buffer, from, tag, source);
 }
 
 // The options as environment variables, for read_job_config().
@@ -211,6 +270,19 @@ void ff_comm_destroy(ff_comm* comm) {
   if (comm->process == ::getpid()) delete comm;
 }
 
+int ff_comm_split(ff_comm* comm, uint32_t color, uint32_t key, ff_comm** made) {
+  if (made == nullptr) return failed(ff::fail(Errc::usage, "made is null"));
+  *made = nullptr;
+  if (auto checked = check_comm(comm); !checked) return failed(checked.error());
+  auto part = std::make_unique<ff_comm>();
+  auto joined = comm->ranks->split(color, key, part->stop);
+  if (!joined) return failed(joined.error());
+  if (*joined == nullptr) return FF_OK;
+  part->ranks = std::move(*joined);
+  *made = part.release();
+  return FF_OK;
+}
+
 uint32_t ff_comm_rank(const ff_comm* comm) { return comm != nullptr ? comm->ranks->rank() : 0; }
 uint32_t ff_comm_ranks(const ff_comm* comm) { return comm != nullptr ? comm->ranks->ranks() : 0; }
 
@@ -229,49 +301,105 @@ int ff_free(ff_comm* comm, void* memory) {
 }
 
 int ff_allreduce(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op) {
-  Operation operation = operation_of(Collective::allreduce, in, out, count, type);
-  operation.op = static_cast<ff::simd::ReduceOp>(op);
-  return run(comm, operation);
+  return run(comm, with_op(operation_of(Collective::allreduce, in, out, count, type), op));
 }
-
 int ff_allreduce_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
                        ff_op op, uint64_t* number) {
-  if (number == nullptr) return failed(ff::fail(Errc::usage, "number is null"));
-  Operation operation = operation_of(Collective::allreduce, in, out, count, type);
-  operation.op = static_cast<ff::simd::ReduceOp>(op);
-  const auto started = start_operation(comm, operation);
-  if (!started) return failed(started.error());
-  *number = *started;
-  return FF_OK;
+  return start_numbered(
+      comm, with_op(operation_of(Collective::allreduce, in, out, count, type), op), number);
 }
 
 int ff_reduce(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
               uint32_t root) {
-  Operation operation = operation_of(Collective::reduce, in, out, count, type);
-  operation.op = static_cast<ff::simd::ReduceOp>(op);
-  operation.root = root;
-  return run(comm, operation);
+  return run(comm,
+             with_root(with_op(operation_of(Collective::reduce, in, out, count, type), op), root));
+}
+int ff_reduce_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
+                    uint32_t root, uint64_t* number) {
+  return start_numbered(
+      comm, with_root(with_op(operation_of(Collective::reduce, in, out, count, type), op), root),
+      number);
 }
 
 int ff_broadcast(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
                  uint32_t root) {
-  Operation operation = operation_of(Collective::broadcast, in, out, count, type);
-  operation.root = root;
-  return run(comm, operation);
+  return run(comm, with_root(operation_of(Collective::broadcast, in, out, count, type), root));
+}
+int ff_broadcast_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                       uint32_t root, uint64_t* number) {
+  return start_numbered(
+      comm, with_root(operation_of(Collective::broadcast, in, out, count, type), root), number);
 }
 
 int ff_allgather(ff_comm* comm, const void* in, void* out, size_t count, ff_type type) {
   return run(comm, operation_of(Collective::allgather, in, out, count, type));
 }
+int ff_allgather_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                       uint64_t* number) {
+  return start_numbered(comm, operation_of(Collective::allgather, in, out, count, type), number);
+}
 
 int ff_reduce_scatter(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
                       ff_op op) {
-  Operation operation = operation_of(Collective::reduce_scatter, in, out, count, type);
-  operation.op = static_cast<ff::simd::ReduceOp>(op);
-  return run(comm, operation);
+  return run(comm, with_op(operation_of(Collective::reduce_scatter, in, out, count, type), op));
+}
+int ff_reduce_scatter_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                            ff_op op, uint64_t* number) {
+  return start_numbered(
+      comm, with_op(operation_of(Collective::reduce_scatter, in, out, count, type), op), number);
+}
+
+int ff_gather(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, uint32_t root) {
+  return run(comm, with_root(operation_of(Collective::gather, in, out, count, type), root));
+}
+int ff_gather_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                    uint32_t root, uint64_t* number) {
+  return start_numbered(
+      comm, with_root(operation_of(Collective::gather, in, out, count, type), root), number);
+}
+
+int ff_scatter(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+               uint32_t root) {
+  return run(comm, with_root(operation_of(Collective::scatter, in, out, count, type), root));
+}
+int ff_scatter_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                     uint32_t root, uint64_t* number) {
+  return start_numbered(
+      comm, with_root(operation_of(Collective::scatter, in, out, count, type), root), number);
+}
+
+int ff_alltoallv(ff_comm* comm, const void* in, const size_t* in_counts, void* out,
+                 const size_t* out_counts, ff_type type) {
+  return run(comm, alltoallv_of(comm, in, in_counts, out, out_counts, type));
+}
+int ff_alltoallv_async(ff_comm* comm, const void* in, const size_t* in_counts, void* out,
+                       const size_t* out_counts, ff_type type, uint64_t* number) {
+  return start_numbered(comm, alltoallv_of(comm, in, in_counts, out, out_counts, type), number);
 }
 
 int ff_barrier(ff_comm* comm) { return run(comm, {.kind = Collective::barrier}); }
+int ff_barrier_async(ff_comm* comm, uint64_t* number) {
+  return start_numbered(comm, {.kind = Collective::barrier}, number);
+}
+
+int ff_send(ff_comm* comm, const void* data, size_t count, ff_type type, uint32_t to,
+            uint32_t tag) {
+  return wait_for(comm, start_send(comm, data, count, type, to, tag));
+}
+int ff_send_async(ff_comm* comm, const void* data, size_t count, ff_type type, uint32_t to,
+                  uint32_t tag, uint64_t* number) {
+  return start_numbered(number, [&] { return start_send(comm, data, count, type, to, tag); });
+}
+
+int ff_recv(ff_comm* comm, void* data, size_t count, ff_type type, uint32_t from, uint32_t tag,
+            uint32_t* source) {
+  return wait_for(comm, start_receive(comm, data, count, type, from, tag, source));
+}
+int ff_recv_async(ff_comm* comm, void* data, size_t count, ff_type type, uint32_t from,
+                  uint32_t tag, uint32_t* source, uint64_t* number) {
+  return start_numbered(number,
+                        [&] { return start_receive(comm, data, count, type, from, tag, source); });
+}
 
 int ff_wait(ff_comm* comm, uint64_t number) {
   if (auto checked = check_comm(comm); !checked) return failed(checked.error());

@@ -4,9 +4,9 @@
 // checkpoint/load/tensor_memory.h), `ff record` (record/reader.h, record/writer.h) and the files of
 // $FF_TASK_DIR (task/task_dir.h).
 //
-// Only one thread at a time may use an object, except a reader of records. Functions with result
-// int return FF_OK or an error, whose message ff_error() returns. No object survives a fork: in the
-// child every call on it is an error.
+// Only one thread at a time may use an object, except a reader of records, and ff_wait(). Functions
+// with result int return FF_OK or an error, whose message ff_error() returns. No object survives a
+// fork: in the child every call on it is an error.
 #pragma once
 
 #include <stddef.h>
@@ -66,6 +66,9 @@ typedef struct ff_comm_options {
   int deterministic;
 } ff_comm_options;
 
+#define FF_RANK_ANY UINT32_MAX
+#define FF_COLOR_NONE UINT32_MAX
+
 // "0.1.0"
 const char* ff_version(void);
 
@@ -80,6 +83,11 @@ int ff_comm_init(ff_comm** comm, const ff_comm_options* options);
 // Abandons operations in flight; the other ranks see that this one has left. Null: does nothing.
 void ff_comm_destroy(ff_comm* comm);
 
+// Every rank calls it, like an operation: ranks with the same color form a communicator of their
+// own, in the order of `key`, then of their ranks in `comm`. FF_COLOR_NONE: `made` becomes null.
+// The new communicator has the options of `comm`; destroy either of them first.
+int ff_comm_split(ff_comm* comm, uint32_t color, uint32_t key, ff_comm** made);
+
 // 0 for a null communicator.
 uint32_t ff_comm_rank(const ff_comm* comm);
 uint32_t ff_comm_ranks(const ff_comm* comm);
@@ -91,9 +99,10 @@ int ff_alloc(ff_comm* comm, size_t bytes, void** memory);
 int ff_free(ff_comm* comm, void* memory);
 
 // Every rank calls the same operations in the same order. `count` is in elements, as in NCCL: the
-// input of a rank in an all-gather, its output in a reduce-scatter. `in` and `out` may be the same
-// memory; in place, the input of an all-gather is `out` + rank * count, and the output of a
-// reduce-scatter is `in` + rank * count. Any other overlap is refused. Functions
+// input of a rank in an all-gather or gather, its output in a reduce-scatter or scatter. `in` and
+// `out` may be the same memory; in place, the input of an all-gather (of the root of a gather) is
+// `out` + rank * count, and the output of a reduce-scatter (of the root of a scatter) is
+// `in` + rank * count. Any other overlap is refused, and any overlap in an all-to-all. Functions
 // that end in _async return at once with a number for ff_wait(); do not touch the memory before
 // that returns. An operation that you do not wait for finishes too; its memory must stay until 64
 // later operations were started, or the communicator is destroyed. At most 64 may be unfinished.
@@ -102,13 +111,53 @@ int ff_allreduce_async(ff_comm* comm, const void* in, void* out, size_t count, f
                        ff_op op, uint64_t* number);
 int ff_reduce(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
               uint32_t root);
+int ff_reduce_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
+                    uint32_t root, uint64_t* number);
 int ff_broadcast(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
                  uint32_t root);
+int ff_broadcast_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                       uint32_t root, uint64_t* number);
 int ff_allgather(ff_comm* comm, const void* in, void* out, size_t count, ff_type type);
+int ff_allgather_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                       uint64_t* number);
 int ff_reduce_scatter(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
                       ff_op op);
+int ff_reduce_scatter_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                            ff_op op, uint64_t* number);
+// The root gets the inputs of all ranks, one after the other; `out` of other ranks is ignored.
+int ff_gather(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, uint32_t root);
+int ff_gather_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                    uint32_t root, uint64_t* number);
+// Each rank gets its block of the root's input; `in` of other ranks is ignored.
+int ff_scatter(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, uint32_t root);
+int ff_scatter_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                     uint32_t root, uint64_t* number);
+// `in` has a block of in_counts[i] elements for each rank i, `out` gets one of out_counts[i] from
+// it; the blocks follow one another. FF_USAGE names two ranks that disagree on a block.
+int ff_alltoallv(ff_comm* comm, const void* in, const size_t* in_counts, void* out,
+                 const size_t* out_counts, ff_type type);
+int ff_alltoallv_async(ff_comm* comm, const void* in, const size_t* in_counts, void* out,
+                       const size_t* out_counts, ff_type type, uint64_t* number);
 int ff_barrier(ff_comm* comm);
-// Waits until the operation is complete; at most once for each number, in any order.
+int ff_barrier_async(ff_comm* comm, uint64_t* number);
+
+// Messages from one rank to another: a send and a receive match if rank and tag agree, those with
+// the same ranks and tag in order. A send is complete when its bytes are received. Both ends name
+// the same number of bytes, else both get FF_USAGE, which names both ranks. `from` may be
+// FF_RANK_ANY; unless null, `source` gets the rank of the sender (of ff_recv_async() in ff_wait()).
+// Wait for each message that you start. The ranks of a host need its rank 0 to exchange messages:
+// ff_comm_destroy() there waits up to five seconds for the others to destroy theirs.
+int ff_send(ff_comm* comm, const void* data, size_t count, ff_type type, uint32_t to, uint32_t tag);
+int ff_send_async(ff_comm* comm, const void* data, size_t count, ff_type type, uint32_t to,
+                  uint32_t tag, uint64_t* number);
+int ff_recv(ff_comm* comm, void* data, size_t count, ff_type type, uint32_t from, uint32_t tag,
+            uint32_t* source);
+int ff_recv_async(ff_comm* comm, void* data, size_t count, ff_type type, uint32_t from,
+                  uint32_t tag, uint32_t* source, uint64_t* number);
+
+// Waits until the operation or message is complete; at most once for each number, in any order.
+// Unlike all else, it may run in several threads at a time, and while another thread starts
+// operations.
 int ff_wait(ff_comm* comm, uint64_t number);
 
 // Checkpoints. A saver copies a state into its own memory, which it reuses for the next save, and
@@ -134,7 +183,6 @@ typedef struct ff_text {  // an entry of the file's __metadata__; UTF-8
 #define FF_STEP_NEXT UINT64_MAX  // of a save: the last step of the run plus one
 #define FF_STEP_LAST UINT64_MAX  // of a load: the highest step
 #define FF_STEP_NONE UINT64_MAX  // no step was saved yet
-#define FF_RANK_ANY UINT32_MAX
 
 typedef struct ff_save_options {
   size_t size;  // of this struct: sizeof(ff_save_options)

@@ -14,19 +14,25 @@ bool reduces(Collective kind) {
          kind == Collective::reduce_scatter;
 }
 bool has_root(Collective kind) {
-  return kind == Collective::reduce || kind == Collective::broadcast;
+  return kind == Collective::reduce || kind == Collective::broadcast ||
+         kind == Collective::gather || kind == Collective::scatter;
 }
 
 }  // namespace
 
 std::string_view collective_name(Collective kind) {
-  constexpr std::array<std::string_view, 6> kNames = {"barrier",   "allreduce", "reduce",
-                                                      "broadcast", "allgather", "reduce-scatter"};
+  constexpr std::array<std::string_view, 9> kNames = {"barrier",   "allreduce", "reduce",
+                                                      "broadcast", "allgather", "reduce-scatter",
+                                                      "gather",    "scatter",   "all-to-all"};
   return kNames[static_cast<size_t>(kind)];
 }
 
 bool is_copy(Collective kind) {
   return kind == Collective::broadcast || kind == Collective::allgather;
+}
+
+bool uses_messages(Collective kind) {
+  return kind == Collective::gather || kind == Collective::scatter || kind == Collective::alltoall;
 }
 
 uint64_t input_bytes(const CollectiveRequest& request, uint32_t rank, uint32_t ranks) {
@@ -35,6 +41,7 @@ uint64_t input_bytes(const CollectiveRequest& request, uint32_t rank, uint32_t r
     case Collective::barrier: return 0;
     case Collective::broadcast: return rank == request.root ? bytes : 0;
     case Collective::reduce_scatter: return bytes * ranks;
+    case Collective::scatter: return rank == request.root ? bytes * ranks : 0;
     default: return bytes;
   }
 }
@@ -45,6 +52,7 @@ uint64_t output_bytes(const CollectiveRequest& request, uint32_t rank, uint32_t 
     case Collective::barrier: return 0;
     case Collective::reduce: return rank == request.root ? bytes : 0;
     case Collective::allgather: return bytes * ranks;
+    case Collective::gather: return rank == request.root ? bytes * ranks : 0;
     default: return bytes;
   }
 }
@@ -59,10 +67,10 @@ Result<void> check_overlap(const CollectiveRequest& request, uint32_t rank, uint
   const uint64_t own = rank * request.count * simd::size_of(request.type);  // the rank's block
   uint64_t in_block = 0, out_block = 0;
   const char* in_place = "input == output";
-  if (request.kind == Collective::allgather) {
+  if (request.kind == Collective::allgather || request.kind == Collective::gather) {
     out_block = own;
     in_place = "input == output + rank * count";
-  } else if (request.kind == Collective::reduce_scatter) {
+  } else if (request.kind == Collective::reduce_scatter || request.kind == Collective::scatter) {
     in_block = own;
     in_place = "output == input + rank * count";
   }
@@ -83,7 +91,7 @@ uint64_t traffic_bytes(const CollectiveRequest& request, uint32_t ranks) {
 }
 
 bool is_valid(const CollectiveRequest& request) {
-  return request.kind <= Collective::reduce_scatter &&
+  return request.kind <= Collective::alltoall &&
          static_cast<size_t>(request.type) < simd::kDataTypes &&
          static_cast<size_t>(request.op) < simd::kReduceOps;
 }
@@ -95,6 +103,9 @@ bool agree(const CollectiveRequest& a, const CollectiveRequest& b) {
 
 std::string text_of(const CollectiveRequest& request) {
   if (request.kind == Collective::barrier) return "barrier";
+  if (request.kind == Collective::alltoall) {
+    return fmt::format("all-to-all of {}", simd::data_type_name(request.type));
+  }
   std::string text = fmt::format("{} of {} {}", collective_name(request.kind), request.count,
                                  simd::data_type_name(request.type));
   if (reduces(request.kind)) text += fmt::format(", {}", simd::reduce_op_name(request.op));

@@ -1,6 +1,6 @@
 // The request of one rank for a collective operation, as it is stored in memory that the ranks of a
-// host share. `count` has the meaning of NCCL: elements that one rank gives (all-gather), gets
-// (reduce-scatter), or both.
+// host share. `count` has the meaning of NCCL: elements that one rank gives (all-gather, gather),
+// gets (reduce-scatter, scatter), or both.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,25 @@
 
 namespace ff::collective {
 
+constexpr uint32_t kHostRanksMax = 64;
+
 enum class Collective : uint8_t {
   barrier,
   allreduce,
   reduce,
   broadcast,
   allgather,
-  reduce_scatter
+  reduce_scatter,
+  gather,
+  scatter,
+  alltoall  // each rank has blocks of its own sizes: the request has no count
 };
 
 std::string_view collective_name(Collective kind);  // "allreduce", ...
 // Whether the operation moves bytes without arithmetic.
 bool is_copy(Collective kind);
+// Whether its data travels as messages between pairs of ranks (messages.h), not in pieces.
+bool uses_messages(Collective kind);
 
 // An address in shared memory: a region that one rank has made, and an offset in it.
 struct SharedAddress {
@@ -37,7 +44,7 @@ struct CollectiveRequest {
   simd::DataType type = simd::DataType::f32;
   simd::ReduceOp op = simd::ReduceOp::sum;
   uint8_t unused = 0;
-  uint32_t root = 0;                // of reduce and broadcast
+  uint32_t root = 0;                // of reduce, broadcast, gather and scatter
   uint64_t count = 0;               // elements
   SharedAddress in = {}, out = {};  // ignored where the rank has no input or output
 };
@@ -47,8 +54,8 @@ static_assert(sizeof(CollectiveRequest) == 48);
 uint64_t input_bytes(const CollectiveRequest& request, uint32_t rank, uint32_t ranks);
 uint64_t output_bytes(const CollectiveRequest& request, uint32_t rank, uint32_t ranks);
 // Errc::usage: the memory of this rank's input and output overlaps. Allowed is what NCCL calls in
-// place: the same memory; of an all-gather, the rank's block of the output as its input; of a
-// reduce-scatter, the rank's block of the input as its output.
+// place: the same memory; of an all-gather or gather, the rank's block of the output as its input;
+// of a reduce-scatter or scatter, the rank's block of the input as its output. Not for all-to-all.
 Result<void> check_overlap(const CollectiveRequest& request, uint32_t rank, uint32_t ranks,
                            const void* in, const void* out);
 // Inputs and outputs of all ranks together: the least memory traffic.

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "platform/base/check.h"
 #include "platform/base/units.h"
 #include "platform/io/system_disk.h"
+#include "training/collective/job_failure.h"
 #include "training/collective/piece.h"
 
 namespace ff::collective {
@@ -16,25 +18,38 @@ namespace {
 constexpr int64_t kStopPollNs = 100 * kMillisecond;  // the longest time until a stop is noticed
 // For rank 0 to find the straggler, beyond its own timeouts.
 constexpr int64_t kGraceNs = 5 * kSecond;
+// After rank 0 has left, for the others of its host.
+constexpr int64_t kLingerNs = 5 * kSecond;
 constexpr uint64_t kBytesMax = uint64_t{1} << 46;
 // An operation with more traffic bypasses the caches: its results would be evicted before a rank
 // reads them.
 constexpr uint64_t kCachedBytes = 8 << 20;
+// Tags from here are those of operations that consist of messages.
+constexpr uint64_t kOperationTags = uint64_t{1} << 32;
 
 NumaPlacement placement_of(const CommunicatorOptions& options) {
   io::SystemDisk disk;
   return {numa_nodes(disk, options.sysfs), options.pin};
 }
 
-ByteView view(const void* from, uint64_t bytes) {
-  return {static_cast<const std::byte*>(from), bytes};
+ByteSpan span_of(const void* memory, uint64_t bytes) {
+  return {static_cast<std::byte*>(const_cast<void*>(memory)), bytes};
+}
+
+// The bytes of an operation's elements before those of `rank`.
+uint64_t offset_of(std::span<const uint64_t> counts, uint32_t rank, uint64_t element_bytes) {
+  return std::accumulate(counts.begin(), counts.begin() + rank, uint64_t{0}) * element_bytes;
 }
 
 }  // namespace
 
 Communicator::Communicator(std::unique_ptr<HostGroup> group, const StopToken& stop,
                            const CommunicatorOptions& options)
-    : group_(std::move(group)), stop_(stop), options_(options), placement_(placement_of(options)) {}
+    : group_(std::move(group)),
+      stop_(stop),
+      options_(options),
+      placement_(placement_of(options)),
+      staging_(*group_, placement_) {}
 
 Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const StopToken& stop,
                                                          const CommunicatorOptions& options,
@@ -44,8 +59,10 @@ Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const St
   FF_TRY(auto group, HostGroup::join(std::move(self), stop, options.join_ns));
   std::unique_ptr<Communicator> made(new Communicator(std::move(group), stop, options));
   if (made->group_->self().has_peers) {
+    made->network_ = network;
     FF_TRY(made->connect_peers(*network));
   }
+  made->messages_.emplace(*made->group_, made->world(), stop, options.operation_ns);
   made->worker_ = std::thread([one = made.get()] {
     one->placement_.pin_rank(one->local_rank(), one->local_ranks());
     if (one->world_) {
@@ -89,21 +106,57 @@ Communicator::~Communicator() {
   group_->operations().wake(OperationTable::Futex::work);
   if (worker_.joinable()) worker_.join();
   group_->leave();
+  if (local_rank() == 0) linger();
+}
+
+// Rank 0 passes on memory regions and messages of its host, for a while.
+void Communicator::linger() {
+  OperationTable& operations = group_->operations();
+  const auto all_left = [&] {
+    for (uint32_t rank = 0; rank < local_ranks(); rank++) {
+      if (!operations.has_departed(rank)) return false;
+    }
+    return true;
+  };
+  Clock& clock = stop_.clock();
+  if (operations.messages().is_used()) {
+    (void)operations.wait(OperationTable::Futex::done, clock, clock.steady_ns() + kLingerNs,
+                          [&] { return operations.has_failed() || all_left(); });
+  }
+  if (peers_ == nullptr) operations.set_relay_closed();  // else at the end of the relay
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::split(uint32_t color, uint32_t key,
+                                                          const StopToken& stop) {
+  SplitChoice own{.color = color, .key = key};
+  if (world_) {
+    FF_TRY(own.port, find_free_port());
+  }
+  std::vector<SplitChoice> choices(ranks());
+  FF_TRY(run({.kind = Collective::allgather,
+              .type = simd::DataType::u8,
+              .count = sizeof own,
+              .in = &own,
+              .out = choices.data()}));
+  SplitParent parent{.self = group_->self(), .network = network_, .world = world()};
+  {
+    const std::lock_guard lock(mutex_);
+    parent.splits = splits_++;
+  }
+  if (color == kNoColor) return std::unique_ptr<Communicator>();
+  SplitGroup group = plan_split(parent, choices, rank());
+  return join(std::move(group.self), stop, options_, group.network);
 }
 
 Result<ByteSpan> Communicator::allocate(uint64_t bytes) {
-  FF_TRY(auto region, make_region(std::max<uint64_t>(bytes, 1)));
+  FF_TRY(auto region, staging_.make_region(std::max<uint64_t>(bytes, 1)));
+  const std::lock_guard lock(mutex_);
   allocated_.push_back(region);
   return region->memory().first(bytes);
 }
 
-Result<std::shared_ptr<const net::SharedRegion>> Communicator::make_region(uint64_t bytes) {
-  FF_TRY(auto region, group_->make_region(bytes));
-  placement_.interleave_all(region->memory());
-  return region;
-}
-
 Result<void> Communicator::free(const void* memory) {
+  const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find_if(
       allocated_, [&](const auto& region) { return region->memory().data() == memory; });
   if (found == allocated_.end()) return fail(Errc::usage, "ff did not allocate that memory");
@@ -113,6 +166,7 @@ Result<void> Communicator::free(const void* memory) {
 }
 
 Result<uint64_t> Communicator::start(const Operation& operation) {
+  const std::lock_guard lock(mutex_);
   if (failed_) return *failed_;
   FF_TRY(stop_.check());
   const uint64_t number = next_;
@@ -122,25 +176,24 @@ Result<uint64_t> Communicator::start(const Operation& operation) {
                             .op = operation.op,
                             .root = operation.root,
                             .count = operation.count};
-  if (operation.root >= ranks()) {
-    return fail(Errc::usage, "{}: the job has {} ranks", text_of(request), ranks());
-  }
-  if (operation.count > kBytesMax / simd::size_of(operation.type) / ranks()) {
-    return fail(Errc::usage, "{}: too many elements", text_of(request));
-  }
-  const bool has_input = input_bytes(request, rank(), ranks()) > 0;
-  const bool has_output = output_bytes(request, rank(), ranks()) > 0;
-  if ((has_input && operation.in == nullptr) || (has_output && operation.out == nullptr)) {
-    return fail(Errc::usage, "{}: its {} is null", text_of(request),
-                has_input && operation.in == nullptr ? "input" : "output");
-  }
-  FF_TRY(check_overlap(request, rank(), ranks(), operation.in, operation.out));
+  FF_TRY(const Sizes sizes, sizes_of(operation, request));
+  FF_TRY(check(operation, request, sizes));
   InflightOperation started{.used = true, .number = number, .operation = operation};
-  if (const uint64_t bytes = input_bytes(request, rank(), ranks()); bytes > 0) {
-    FF_TRY(request.in, share(view(operation.in, bytes), true, started.in));
+  if (sizes.in > 0) {
+    started.in = std::make_shared<StagedMemory>(staging_, span_of(operation.in, sizes.in));
   }
-  if (const uint64_t bytes = output_bytes(request, rank(), ranks()); bytes > 0) {
-    FF_TRY(request.out, share(view(operation.out, bytes), false, started.out));
+  if (sizes.out > 0) {
+    started.out = std::make_shared<StagedMemory>(staging_, span_of(operation.out, sizes.out));
+  }
+  if (uses_messages(operation.kind)) {
+    FF_TRY(start_messages(started));
+  } else {
+    if (sizes.in > 0) {
+      FF_TRY(request.in, started.in->share(0, sizes.in, true));
+    }
+    if (sizes.out > 0) {
+      FF_TRY(request.out, started.out->share(0, sizes.out, false));
+    }
   }
   inflight_[number % kInflightMax] = std::move(started);
   next_++;
@@ -148,22 +201,148 @@ Result<uint64_t> Communicator::start(const Operation& operation) {
   return number;
 }
 
-// The address of `memory` for other ranks; memory that is not shared gets a staging copy.
-Result<SharedAddress> Communicator::share(ByteView memory, bool copy,
-                                          std::shared_ptr<const net::SharedRegion>& staging) {
-  if (const auto shared = group_->address_of(memory)) return *shared;
-  FF_TRY(staging, get_staging(memory.size()));
-  if (copy) std::memcpy(staging->memory().data(), memory.data(), memory.size());
-  return *group_->address_of(staging->memory());
+// The bytes of this rank's input and output. Errc::usage: a root that does not exist, too many.
+Result<Communicator::Sizes> Communicator::sizes_of(const Operation& operation,
+                                                   const CollectiveRequest& request) const {
+  if (operation.root >= ranks()) {
+    return fail(Errc::usage, "{}: the job has {} ranks", text_of(request), ranks());
+  }
+  const uint64_t most = kBytesMax / simd::size_of(operation.type) / ranks();
+  const auto fits = [&](uint64_t count) { return count <= most; };
+  const auto& [in, out] = std::pair(operation.in_counts, operation.out_counts);
+  if (!fits(operation.count) || !std::ranges::all_of(in, fits) || !std::ranges::all_of(out, fits)) {
+    return fail(Errc::usage, "{}: too many elements", text_of(request));
+  }
+  if (operation.kind != Collective::alltoall) {
+    return Sizes{.in = input_bytes(request, rank(), ranks()),
+                 .out = output_bytes(request, rank(), ranks())};
+  }
+  if (operation.count != 0 || in.size() != ranks() || out.size() != ranks()) {
+    return fail(Errc::usage, "{}: it needs {} counts for the input and for the output",
+                text_of(request), ranks());
+  }
+  if (in[rank()] != out[rank()]) {
+    return fail(Errc::usage, "{}: rank {} sends {} elements to itself, and receives {}",
+                text_of(request), rank(), in[rank()], out[rank()]);
+  }
+  const uint64_t size = simd::size_of(operation.type);
+  return Sizes{.in = offset_of(in, ranks(), size), .out = offset_of(out, ranks(), size)};
 }
 
-Result<std::shared_ptr<const net::SharedRegion>> Communicator::get_staging(uint64_t bytes) {
-  const auto fits = std::ranges::find_if(
-      free_staging_, [&](const auto& region) { return region->memory().size() >= bytes; });
-  if (fits == free_staging_.end()) return make_region(bytes);
-  auto region = std::move(*fits);
-  free_staging_.erase(fits);
-  return region;
+Result<void> Communicator::check(const Operation& operation, const CollectiveRequest& request,
+                                 const Sizes& sizes) const {
+  const bool no_input = sizes.in > 0 && operation.in == nullptr;
+  if (no_input || (sizes.out > 0 && operation.out == nullptr)) {
+    return fail(Errc::usage, "{}: its {} is null", text_of(request), no_input ? "input" : "output");
+  }
+  if (operation.kind != Collective::alltoall) {
+    return check_overlap(request, rank(), ranks(), operation.in, operation.out);
+  }
+  const ByteSpan in = span_of(operation.in, sizes.in), out = span_of(operation.out, sizes.out);
+  if (in.empty() || out.empty() || &in.back() < &out.front() || &out.back() < &in.front())
+    return {};
+  return fail(Errc::usage, "{}: the input of rank {} overlaps its output", text_of(request),
+              rank());
+}
+
+// Posts the messages of a gather, scatter or all-to-all.
+Result<void> Communicator::start_messages(InflightOperation& started) {
+  copy_own_block(started);
+  started.messages = messages_of(started);
+  for (Message& message : started.messages) {
+    auto posted = messages_->start(message);
+    if (posted) continue;
+    for (Message& before : started.messages) messages_->withdraw(before);
+    return posted;
+  }
+  return {};
+}
+
+std::vector<Message> Communicator::messages_of(const InflightOperation& started) const {
+  const Operation& operation = started.operation;
+  const uint64_t size = simd::size_of(operation.type), block = operation.count * size;
+  const bool is_root = operation.root == rank();
+  std::vector<Message> messages;
+  const auto add = [&](MessageTable::Kind kind, uint32_t peer, uint64_t offset, uint64_t bytes) {
+    const bool sends = kind == MessageTable::Kind::send;
+    messages.push_back({.kind = kind,
+                        .peer = peer,
+                        .tag = kOperationTags + started.number,
+                        .offset = offset,
+                        .bytes = bytes,
+                        .memory = sends ? started.in : started.out});
+  };
+  using enum MessageTable::Kind;
+  if (operation.kind == Collective::alltoall) {
+    for (uint32_t step = 1; step < ranks(); step++) {
+      const uint32_t to = (rank() + step) % ranks(), from = (rank() + ranks() - step) % ranks();
+      add(send, to, offset_of(operation.in_counts, to, size), operation.in_counts[to] * size);
+      add(receive, from, offset_of(operation.out_counts, from, size),
+          operation.out_counts[from] * size);
+    }
+    return messages;
+  }
+  const auto to_root = operation.kind == Collective::gather ? send : receive;
+  const auto from_root = operation.kind == Collective::gather ? receive : send;
+  if (!is_root) add(to_root, operation.root, 0, block);
+  for (uint32_t step = 1; is_root && step < ranks(); step++) {
+    const uint32_t peer = (rank() + step) % ranks();
+    add(from_root, peer, peer * block, block);
+  }
+  return messages;
+}
+
+// What a rank sends to itself.
+void Communicator::copy_own_block(const InflightOperation& started) const {
+  const Operation& operation = started.operation;
+  const uint64_t size = simd::size_of(operation.type);
+  uint64_t bytes = operation.count * size, in_at = 0, out_at = 0;
+  if (operation.kind == Collective::alltoall) {
+    in_at = offset_of(operation.in_counts, rank(), size);
+    out_at = offset_of(operation.out_counts, rank(), size);
+    bytes = operation.in_counts[rank()] * size;
+  } else if (operation.root != rank()) {
+    return;
+  } else {
+    (operation.kind == Collective::gather ? out_at : in_at) = rank() * bytes;
+  }
+  if (bytes == 0) return;
+  const std::byte* const from = started.in->memory().data() + in_at;
+  std::byte* const to = started.out->memory().data() + out_at;
+  if (from != to) std::memcpy(to, from, bytes);
+}
+
+Result<uint64_t> Communicator::start_send(MessageBuffer data, uint32_t to, uint32_t tag) {
+  if (to == kAnyRank) return fail(Errc::usage, "a message goes to one rank");
+  return start_message({.kind = MessageTable::Kind::send, .peer = to, .tag = tag}, data, nullptr);
+}
+
+Result<uint64_t> Communicator::start_receive(MessageBuffer data, uint32_t from, uint32_t tag,
+                                             uint32_t* source) {
+  return start_message({.kind = MessageTable::Kind::receive, .peer = from, .tag = tag}, data,
+                       source);
+}
+
+Result<uint64_t> Communicator::start_message(Message message, MessageBuffer data,
+                                             uint32_t* source) {
+  const std::lock_guard lock(mutex_);
+  if (failed_) return *failed_;
+  FF_TRY(stop_.check());
+  if (message.peer != kAnyRank && message.peer >= ranks()) {
+    return fail(Errc::usage, "a message to or from rank {}: the job has {} ranks", message.peer,
+                ranks());
+  }
+  if (data.bytes > kBytesMax) {
+    return fail(Errc::usage, "a message of {} bytes: the most are {}", data.bytes, kBytesMax);
+  }
+  if (data.bytes > 0 && data.memory == nullptr) {
+    return fail(Errc::usage, "a message of {} bytes: its memory is null", data.bytes);
+  }
+  message.bytes = data.bytes;
+  message.memory = std::make_shared<StagedMemory>(staging_, span_of(data.memory, data.bytes));
+  FF_TRY(messages_->start(message));
+  inflight_messages_[next_message_] = {.message = std::move(message), .source = source};
+  return next_message_++;
 }
 
 // Finishes the operation that had the slot of `number` before, if nothing has waited for it.
@@ -171,53 +350,104 @@ Result<void> Communicator::make_room(uint64_t number) {
   InflightOperation& before = inflight_[number % kInflightMax];
   if (!before.used) return {};
   const OperationTable& operations = group_->operations();
-  const bool has_failed = operations.failed_rank() || operations.async_error();
-  if (!has_failed && !operations.is_ready(before.number)) {
+  const bool is_ready = operations.has_failed() || operations.is_ready(before.number);
+  if (!is_ready || before.has_waiter) {
     return fail(Errc::busy, "{} operations are unfinished: wait for operation {} first",
                 kInflightMax, before.number);
   }
-  FF_TRY(complete(before));
+  if (auto completed = complete(before.number); !completed) {
+    failed_ = completed.error();
+    return completed;
+  }
   const uint64_t finished = before.number;
   if (auto done = finish(before); !done) errors_.emplace(finished, std::move(done).error());
   return {};
 }
 
 Result<void> Communicator::wait(uint64_t number) {
+  if (number >= kFirstMessage) return wait_message(number);
   InflightOperation& inflight = inflight_[number % kInflightMax];
-  if (!inflight.used || inflight.number != number) {
-    if (const auto error = errors_.extract(number)) return error.mapped();
-    if (number < next_ && next_ - number > kInflightMax) return {};  // make_room() has finished it
-    return fail(Errc::usage, "operation {} was not started, or was waited for", number);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!inflight.used || inflight.number != number || inflight.has_waiter) {
+      if (const auto error = errors_.extract(number)) return error.mapped();
+      if (number < next_ && next_ - number > kInflightMax) return {};  // make_room() finished it
+      return fail(Errc::usage, "operation {} was not started, or was waited for", number);
+    }
+    if (failed_) return *failed_;
+    inflight.has_waiter = true;
   }
-  FF_TRY(complete(inflight));
+  auto completed = complete(number);
+  const std::lock_guard lock(mutex_);
+  inflight.has_waiter = false;
+  if (!completed) {
+    failed_ = completed.error();
+    return completed;
+  }
   return finish(inflight);
 }
 
-Result<void> Communicator::complete(const InflightOperation& inflight) {
-  if (failed_) return *failed_;
-  while (run_piece(inflight.number, 1)) {
+Result<void> Communicator::wait_message(uint64_t number) {
+  std::map<uint64_t, InflightMessage>::node_type found;
+  {
+    const std::lock_guard lock(mutex_);
+    found = inflight_messages_.extract(number);
+    if (!found) {
+      return fail(Errc::usage, "message {} was not started, or was waited for",
+                  number - kFirstMessage);
+    }
+    if (failed_) return *failed_;
   }
-  auto waited = wait_complete(inflight);
-  if (!waited) failed_ = waited.error();
+  InflightMessage& inflight = found.mapped();
+  auto waited =
+      messages_->wait(inflight.message, stop_.clock().steady_ns() + options_.operation_ns, "");
+  if (waited && inflight.source != nullptr) *inflight.source = inflight.message.peer;
+  if (!waited && waited.error().code != Errc::usage) {
+    const std::lock_guard lock(mutex_);
+    failed_ = waited.error();
+  }
   return waited;
+}
+
+// All ranks have started the operation, and its pieces and messages are done.
+Result<void> Communicator::complete(uint64_t number) {
+  const int64_t until_ns = stop_.clock().steady_ns() + options_.operation_ns;
+  help(number);
+  FF_TRY(wait_complete(number, until_ns));
+  return wait_messages(inflight_[number % kInflightMax], until_ns);
+}
+
+// The errors of single messages stay in them, for finish().
+Result<void> Communicator::wait_messages(InflightOperation& inflight, int64_t until_ns) {
+  if (inflight.messages.empty()) return {};
+  // Of a rank that started another operation, none will come.
+  const bool differs = group_->operations().mismatch(inflight.number).has_value();
+  const std::string context = context_of(inflight.number) + ": ";
+  for (Message& message : inflight.messages) {
+    if (differs) messages_->withdraw(message);
+    auto waited = messages_->wait(message, until_ns, context);
+    if (waited) continue;
+    if (waited.error().code != Errc::usage) return waited;
+    message.error = std::move(waited).error();
+  }
+  return {};
 }
 
 // Stores the result of a complete operation in its output, and frees its slot.
 Result<void> Communicator::finish(InflightOperation& inflight) {
   const OperationTable& operations = group_->operations();
   const uint64_t number = inflight.number;
-  const auto differs = operations.mismatch(number);
+  const auto failed = std::ranges::find_if(
+      inflight.messages, [](const Message& message) { return message.error.has_value(); });
   Result<void> result;
-  if (differs) {
+  if (const auto differs = operations.mismatch(number)) {
     result = fail(Errc::usage, "operation {}: {} requested {}, {} requested {}", number,
                   group_->name_of(0), text_of(differs->expected), group_->name_of(differs->rank),
                   text_of(differs->posted));
-  } else if (inflight.out != nullptr) {
-    const uint64_t bytes = output_bytes(operations.request(number, local_rank()), rank(), ranks());
-    std::memcpy(inflight.operation.out, inflight.out->memory().data(), bytes);
-  }
-  for (auto* staging : {&inflight.in, &inflight.out}) {
-    if (*staging != nullptr) free_staging_.push_back(std::move(*staging));
+  } else if (failed != inflight.messages.end()) {
+    result = *failed->error;
+  } else if (inflight.out != nullptr && inflight.messages.empty()) {
+    inflight.out->store(0, inflight.out->memory().size());
   }
   inflight = {};
   return result;
@@ -228,18 +458,14 @@ Result<void> Communicator::run(const Operation& operation) {
   return wait(number);
 }
 
-Result<void> Communicator::wait_complete(const InflightOperation& inflight) {
+Result<void> Communicator::wait_complete(uint64_t number, int64_t until_ns) {
   OperationTable& operations = group_->operations();
   Clock& clock = stop_.clock();
-  const int64_t until_ns = clock.steady_ns() + options_.operation_ns;
   std::optional<uint32_t> left;  // a rank that left before it posted this
   const auto is_settled = [&] {
-    if (operations.is_complete(inflight.number) || operations.failed_rank() ||
-        operations.async_error())
-      return true;
+    if (operations.is_complete(number) || operations.has_failed()) return true;
     for (uint32_t other = 0; other < local_ranks() && !left; other++) {
-      if (operations.has_departed(other) && operations.posted(other) <= inflight.number)
-        left = other;
+      if (operations.has_departed(other) && operations.posted(other) <= number) left = other;
     }
     return left.has_value();
   };
@@ -247,79 +473,63 @@ Result<void> Communicator::wait_complete(const InflightOperation& inflight) {
     const int64_t now_ns = clock.steady_ns();
     const bool settled = operations.wait(OperationTable::Futex::done, clock,
                                          std::min(until_ns, now_ns + kStopPollNs), is_settled);
-    if (operations.is_complete(inflight.number)) return {};
-    if (const auto error = operations.async_error()) return async_error(*error, inflight);
-    if (const auto failed = operations.failed_rank()) {
-      Error error = operation_error(group_->name_of(failed->rank), inflight);
-      error.code = failed->timed_out ? Errc::deadline : Errc::unreachable;
-      error.message += failed->timed_out ? " missed the deadline" : " is gone";
-      error.message +=
-          fmt::format("; it had started {} operations", operations.posted(failed->rank));
-      return error;
-    }
+    if (operations.is_complete(number)) return {};
+    if (auto failure = job_failure(*group_, context_of(number))) return std::move(*failure);
     if (left) {
-      Error error = operation_error(group_->name_of(*left), inflight);
-      error.message += fmt::format(" has left after {} operations", operations.posted(*left));
-      return error;
+      return operation_error(context_of(number),
+                             fmt::format("{} has left after {} operations", group_->name_of(*left),
+                                         operations.posted(*left)));
     }
     FF_TRY(stop_.check());
-    while (run_piece(inflight.number, 1)) {  // the woken thread may not get a core
-    }
-    if (!settled && clock.steady_ns() >= until_ns) return straggler_error(inflight);
+    help(number);  // the woken thread may not get a core
+    if (!settled && clock.steady_ns() >= until_ns) return straggler_error(number);
   }
 }
 
-// "allreduce of 4 float, sum (operation 3): REASON".
-Error Communicator::operation_error(const std::string& reason,
-                                    const InflightOperation& inflight) const {
-  Error error = fail(Errc::unreachable, "{} (operation {}): {}",
-                     text_of(group_->operations().request(inflight.number, local_rank())),
-                     inflight.number, reason);
-  error.hint = "Read the output of that process; then start the job again.";
-  return error;
-}
-
-// An error that the operation table holds for all ranks.
-Error Communicator::async_error(const Error& error, const InflightOperation& inflight) const {
-  Error result = operation_error(error.message, inflight);
-  result.code = error.code;
-  if (error.code == Errc::corrupt) {
-    result.hint =
-        "Check the network cards, cables and memory of both hosts; then start the job again.";
-  }
-  return result;
+// "allreduce of 4 float, sum (operation 3)".
+std::string Communicator::context_of(uint64_t number) const {
+  return fmt::format("{} (operation {})",
+                     text_of(group_->operations().request(number, local_rank())), number);
 }
 
 // Asks rank 0, which asks the other hosts; nothing when rank 0 does not answer in time.
-std::optional<Error> Communicator::straggler_of_hosts(const InflightOperation& inflight) const {
+std::optional<Error> Communicator::straggler_of_hosts(uint64_t number) const {
   OperationTable& operations = group_->operations();
   Clock& clock = stop_.clock();
-  operations.request_straggler_check(inflight.number);
+  operations.request_straggler_check(number);
   group_->wake_leader();
   const auto is_known = [&] { return operations.async_error().has_value(); };
   if (!operations.wait(OperationTable::Futex::done, clock, clock.steady_ns() + kGraceNs, is_known))
     return {};
-  return async_error(*operations.async_error(), inflight);
+  return job_failure(*group_, context_of(number));
 }
 
 // Finds the straggler and records it in the operation table, so that all ranks fail.
-Error Communicator::straggler_error(const InflightOperation& inflight) const {
+Error Communicator::straggler_error(uint64_t number) const {
   OperationTable& operations = group_->operations();
   std::optional<uint32_t> not_started;
   for (uint32_t other = 0; other < local_ranks(); other++) {
-    if (operations.posted(other) <= inflight.number) not_started = other;
+    if (operations.posted(other) <= number) not_started = other;
   }
-  if (world_ && !not_started) {
-    if (auto error = straggler_of_hosts(inflight)) return std::move(*error);
+  if (world_ && (!not_started || operations.messages().awaited(*not_started))) {
+    if (auto error = straggler_of_hosts(number)) return std::move(*error);
   }
   // With several hosts, rank 0 may be the straggler itself.
-  const uint32_t working =
-      operations.find_worker(inflight.number).value_or(world_ ? 0 : local_rank());
-  const uint32_t straggler = not_started.value_or(working);
-  const char* const what = not_started ? " has not started it" : " has not finished its part";
+  const uint32_t working = operations.find_worker(number).value_or(world_ ? 0 : local_rank());
+  const uint32_t suspect = not_started.value_or(working);
+  const uint32_t first_rank = group_->self().first_rank;
+  const MessageTable messages = operations.messages();
+  // It may itself wait for the message of another rank of this host.
+  const uint32_t straggler = last_awaited(suspect, [&](uint32_t local) -> std::optional<uint32_t> {
+    const auto awaited = messages.awaited(local);
+    if (!awaited || *awaited < first_rank || *awaited - first_rank >= local_ranks()) return {};
+    return *awaited - first_rank;
+  });
+  const char* what = not_started ? " has not started it" : " has not finished its part";
+  if (straggler != suspect) what = " is late with a message";
   operations.set_failed_rank({.rank = straggler, .timed_out = true});
   group_->wake_leader();
-  Error error = operation_error(group_->name_of(straggler), inflight);
+  Error error = operation_error(context_of(number), group_->name_of(straggler));
   error.code = Errc::deadline;
   error.message +=
       fmt::format("{} within {}; it had started {} operations", what,
@@ -367,6 +577,14 @@ void Communicator::work_on_queue() {
     operations.finish_work(self, claimed->ticket);
     group_->wake_leader();
   }
+}
+
+// Works on pieces of an operation that a thread of the program waits for.
+void Communicator::help(uint64_t number) {
+  if (helping_.test_and_set(std::memory_order_acquire)) return;
+  while (run_piece(number, 1)) {
+  }
+  helping_.clear(std::memory_order_release);
 }
 
 bool Communicator::run_piece(uint64_t number, uint32_t thread) {

@@ -6,10 +6,13 @@
 // Operations are asynchronous; every rank starts the same operations in the same order. All ranks
 // map memory from allocate(), so it needs no copies; other memory is copied in and out.
 //
-// One thread of the program calls; a second thread, of the communicator, works on operations that
-// other ranks wait for. If a rank dies or misses a deadline, every operation fails with the same
-// error: destroy the communicator. With several hosts this also holds when ranks of two hosts start
-// different operations.
+// Messages between two ranks match by tag and order, as in MPI (messages.h); gather, scatter and
+// all-to-all consist of messages.
+//
+// A thread of the communicator works on operations that other ranks wait for. The program starts
+// operations in one thread at a time; wait() may run in others meanwhile. If a rank dies or misses
+// a deadline, every operation fails with the same error: destroy the communicator. With several
+// hosts this also holds when ranks of two hosts start different operations.
 #pragma once
 
 #include <array>
@@ -17,7 +20,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,8 +33,11 @@
 #include "platform/base/stop_token.h"
 #include "training/collective/collective_request.h"
 #include "training/collective/host_group.h"
+#include "training/collective/messages.h"
 #include "training/collective/numa_placement.h"
 #include "training/collective/peers.h"
+#include "training/collective/split.h"
+#include "training/collective/staging.h"
 
 namespace ff::collective {
 
@@ -43,6 +51,13 @@ struct Operation {
   // no other operation in flight may use the memory.
   const void* in = nullptr;
   void* out = nullptr;
+  // All-to-all: the elements for each rank, and from each; their blocks follow one another.
+  std::span<const uint64_t> in_counts = {}, out_counts = {};
+};
+
+struct MessageBuffer {
+  void* memory = nullptr;
+  uint64_t bytes = 0;
 };
 
 constexpr int64_t kNoTimeLimit = INT64_MAX / 4;  // 73 years; steady times plus it do not overflow
@@ -61,8 +76,15 @@ class Communicator {
   static Result<std::unique_ptr<Communicator>> join(HostRank self, const StopToken& stop,
                                                     const CommunicatorOptions& options,
                                                     const std::optional<Network>& network = {});
-  // Abandons operations in flight; the other ranks see that this rank has left.
+  // Abandons operations in flight; the other ranks see that this rank has left. If there were
+  // messages, rank 0 of a host waits up to 5 s for the other ranks of its host to leave, too, since
+  // they need it to exchange more.
   ~Communicator();
+
+  // Every rank of the job calls it, as an operation: ranks with the same color form a communicator,
+  // in the order of `key`, then of their ranks. Null for kNoColor. It has the options and network
+  // of this one, and outlives it. Errors: those of run() and join().
+  Result<std::unique_ptr<Communicator>> split(uint32_t color, uint32_t key, const StopToken& stop);
 
   uint32_t rank() const { return group_->self().first_rank + group_->self().rank; }
   uint32_t ranks() const { return world_ ? world_->ranks() : group_->self().ranks; }
@@ -79,56 +101,89 @@ class Communicator {
   // overlaps; Errc::busy: kInflightMax are unfinished, and a rank of this host has not started the
   // oldest: wait for that first; the errors of wait() once the job has failed.
   Result<uint64_t> start(const Operation& operation);
-  // Waits until the operation is complete; at most once for each, in any order. The memory of an
-  // operation without a wait() must stay until kInflightMax later operations were started: its
-  // result is stored by then. Errc::usage: the ranks started different operations (all ranks get
-  // this error); Errc::unreachable: a rank is gone; Errc::deadline names the straggler;
+  // Starts a message to or from a rank, and returns its number. Tags of different messages may be
+  // equal; those between the same two ranks match in order. A receive may name kAnyRank; wait()
+  // stores the sender in `source`, unless that is null. Both ends name the same number of bytes.
+  // Errc::usage: a rank that does not exist, too many bytes, a null pointer; Errc::busy:
+  // kMessagesMax are unfinished.
+  Result<uint64_t> start_send(MessageBuffer data, uint32_t to, uint32_t tag);
+  Result<uint64_t> start_receive(MessageBuffer data, uint32_t from, uint32_t tag,
+                                 uint32_t* source = nullptr);
+  // Waits until the operation or message is complete; at most once for each, in any order. Every
+  // message needs one. The memory of an operation without a wait() must stay until kInflightMax
+  // later operations were started: its result is stored by then. Errc::usage: the ranks started
+  // different operations (all ranks get this error), or a message that its peer expects with
+  // another size; Errc::unreachable: a rank is gone; Errc::deadline names the straggler;
   // Errc::corrupt names a link between hosts that changes data; Errc::interrupted.
   Result<void> wait(uint64_t number);
   // start() and wait().
   Result<void> run(const Operation& operation);
 
  private:
+  static constexpr uint64_t kFirstMessage = uint64_t{1} << 63;  // numbers of messages
   struct InflightOperation {
     bool used = false;
+    bool has_waiter = false;  // a thread is in wait() for it
     uint64_t number = 0;
     Operation operation = {};
-    std::shared_ptr<const net::SharedRegion> in = {}, out = {};  // staging copies; null: none
+    std::shared_ptr<StagedMemory> in = {}, out = {};  // null: no input, no output
+    std::vector<Message> messages = {};               // of which the operation consists
+  };
+  struct InflightMessage {
+    Message message = {};
+    uint32_t* source = nullptr;
   };
 
   Communicator(std::unique_ptr<HostGroup> group, const StopToken& stop,
                const CommunicatorOptions& options);
   Result<void> connect_peers(const Network& network);
+  void linger();
   void work_on_operations();
   void work_on_queue();
   uint32_t local_rank() const { return group_->self().rank; }
   uint32_t local_ranks() const { return group_->self().ranks; }
   bool run_piece(uint64_t number, uint32_t thread);
+  void help(uint64_t number);
   Result<void> execute_piece(uint64_t number, uint64_t index);
-  Result<SharedAddress> share(ByteView memory, bool copy,
-                              std::shared_ptr<const net::SharedRegion>& staging);
-  Result<std::shared_ptr<const net::SharedRegion>> make_region(uint64_t bytes);
-  Result<std::shared_ptr<const net::SharedRegion>> get_staging(uint64_t bytes);
+  struct Sizes {
+    uint64_t in = 0, out = 0;  // bytes
+  };
+  Result<Sizes> sizes_of(const Operation& operation, const CollectiveRequest& request) const;
+  Result<void> check(const Operation& operation, const CollectiveRequest& request,
+                     const Sizes& sizes) const;
+  Result<void> start_messages(InflightOperation& started);
+  std::vector<Message> messages_of(const InflightOperation& started) const;
+  void copy_own_block(const InflightOperation& started) const;
+  Result<uint64_t> start_message(Message message, MessageBuffer data, uint32_t* source);
+  Result<void> wait_message(uint64_t number);
   Result<void> make_room(uint64_t number);
-  Result<void> complete(const InflightOperation& inflight);
-  Result<void> wait_complete(const InflightOperation& inflight);
+  Result<void> complete(uint64_t number);
+  Result<void> wait_complete(uint64_t number, int64_t until_ns);
+  Result<void> wait_messages(InflightOperation& inflight, int64_t until_ns);
   Result<void> finish(InflightOperation& inflight);
-  Error straggler_error(const InflightOperation& inflight) const;
-  Error async_error(const Error& error, const InflightOperation& inflight) const;
-  std::optional<Error> straggler_of_hosts(const InflightOperation& inflight) const;
-  Error operation_error(const std::string& reason, const InflightOperation& inflight) const;
+  std::string context_of(uint64_t number) const;
+  Error straggler_error(uint64_t number) const;
+  std::optional<Error> straggler_of_hosts(uint64_t number) const;
 
   std::unique_ptr<HostGroup> group_;
+  std::optional<Network> network_;  // of a job with several hosts
   std::optional<World> world_;
   std::unique_ptr<Peers> peers_;  // at local rank 0 of a job with several hosts
   const StopToken& stop_;
   const CommunicatorOptions options_;
   const NumaPlacement placement_;
+  std::atomic_flag helping_;  // one waiting thread of the program works on pieces
+  StagingPool staging_;
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  uint64_t splits_ = 0;
+  std::optional<Messages> messages_;
   uint64_t next_ = 0;
   std::array<InflightOperation, kInflightMax> inflight_;
   std::map<uint64_t, Error> errors_;  // of operations that finished without a wait()
+  uint64_t next_message_ = kFirstMessage;
+  std::map<uint64_t, InflightMessage> inflight_messages_;
   std::vector<std::shared_ptr<const net::SharedRegion>> allocated_;
-  std::vector<std::shared_ptr<const net::SharedRegion>> free_staging_;
   std::optional<Error> failed_;
   std::atomic<bool> stopping_{false};
   std::thread worker_;

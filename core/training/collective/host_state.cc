@@ -57,8 +57,13 @@ Result<std::byte*> HostState::resolve(uint32_t rank, const SharedAddress& addres
       wake_leader();
       return fail(Errc::deadline, "{} has not shared its memory", name_of(rank));
     }
+    const bool is_last = operations->is_relay_closed();
     changed_.wait_for(lock, kRegionPoll);
     found = regions_.find({rank, address.region});
+    if (is_last && found == regions_.end()) {
+      return fail(Errc::unreachable, "{} has left: no rank passes on the memory of {}", name_of(0),
+                  name_of(rank));
+    }
   }
   operations->restore_work(self.rank, rank, marks);
   return check_bounds(found->second, rank, address, bytes);

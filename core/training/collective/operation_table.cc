@@ -1,12 +1,7 @@
-// operation_table.cc: counters in shared memory, and sleeping on futexes.
+// operation_table.cc: counters in shared memory.
 #include "training/collective/operation_table.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <ctime>
 
 #include "platform/base/check.h"
 #include "training/collective/piece.h"
@@ -15,16 +10,15 @@ namespace ff::collective {
 
 namespace {
 
-constexpr uint64_t kTableMagic = 0x3231445242464646;  // "FFFBRD12"
-// A running rank finishes a piece in less; more than this costs as much as two wake-ups.
-constexpr int64_t kSpinNs = 10'000;
+constexpr uint64_t kTableMagic = 0x3331445242464646;  // "FFFBRD13"
 
 uint64_t tagged(uint64_t number, uint64_t pieces) { return number << 32 | pieces; }
 
 }  // namespace
 
 size_t OperationTable::bytes() {
-  return align_up(sizeof(Header), alignof(Slot)) + kInflightMax * sizeof(Slot) + WorkQueue::bytes();
+  return align_up(sizeof(Header), alignof(Slot)) + kInflightMax * sizeof(Slot) +
+         WorkQueue::bytes() + MessageTable::bytes();
 }
 
 OperationTable::OperationTable(ByteSpan memory) {
@@ -98,6 +92,11 @@ void OperationTable::complete(uint64_t number) {
 }
 
 WorkQueue OperationTable::work_queue() const { return WorkQueue(slots_ + kInflightMax); }
+
+MessageTable OperationTable::messages() const {
+  return MessageTable(reinterpret_cast<std::byte*>(slots_ + kInflightMax) + WorkQueue::bytes(),
+                      [table = *this] { return table.has_failed(); });
+}
 
 std::optional<WorkQueue::Claimed> OperationTable::claim_work(Worker worker) {
   return work_queue().claim(header_->rank[worker.rank].current[worker.thread]);
@@ -201,6 +200,11 @@ void OperationTable::set_failed_rank(FailedRank failed) {
   wake(Futex::done);
 }
 
+bool OperationTable::has_failed() const {
+  return header_->failed_rank.load(std::memory_order_acquire) != 0 ||
+         header_->error_state.load(std::memory_order_acquire) == 2;
+}
+
 std::optional<OperationTable::FailedRank> OperationTable::failed_rank() const {
   const uint32_t word = header_->failed_rank.load(std::memory_order_acquire);
   if (word == 0) return std::nullopt;
@@ -232,6 +236,14 @@ std::optional<uint64_t> OperationTable::straggler_check() const {
   return asked != 0 ? std::optional(asked - 1) : std::nullopt;
 }
 
+void OperationTable::request_message_check(uint32_t peer) {
+  header_->message_check.store(peer + 1, std::memory_order_release);
+}
+std::optional<uint32_t> OperationTable::take_message_check() {
+  const uint32_t peer = header_->message_check.exchange(0, std::memory_order_acq_rel);
+  return peer != 0 ? std::optional(peer - 1) : std::nullopt;
+}
+
 void OperationTable::set_world_table(const SharedAddress& address, uint64_t bytes) {
   header_->world_table = address;
   header_->world_table_bytes.store(bytes, std::memory_order_release);
@@ -252,28 +264,20 @@ bool OperationTable::has_departed(uint32_t rank) const {
   return header_->rank[rank].departed.load(std::memory_order_acquire) != 0;
 }
 
+void OperationTable::set_relay_closed() {
+  header_->relay_closed.store(1, std::memory_order_release);
+}
+bool OperationTable::is_relay_closed() const {
+  return header_->relay_closed.load(std::memory_order_acquire) != 0;
+}
+
 bool OperationTable::wait(Futex futex, Clock& clock, int64_t until_ns,
                           const std::function<bool()>& until) const {
-  auto& word = header_->futexes[static_cast<size_t>(futex)];
-  const int64_t spin_until_ns = clock.steady_ns() + kSpinNs;
-  for (;;) {
-    const uint32_t seen = word.load(std::memory_order_acquire);
-    if (until()) return true;
-    const int64_t now_ns = clock.steady_ns();
-    if (now_ns >= until_ns) return false;
-    if (now_ns < spin_until_ns) continue;
-    const int64_t left_ns = std::min<int64_t>(until_ns - now_ns, 3600 * kSecond);
-    const timespec time{.tv_sec = left_ns / kSecond, .tv_nsec = left_ns % kSecond};
-    (void)::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, seen, &time, nullptr,
-                    0);
-  }
+  return header_->futexes[static_cast<size_t>(futex)].wait(clock, until_ns, until);
 }
 
 void OperationTable::wake(Futex futex, int waiters) const {
-  auto& word = header_->futexes[static_cast<size_t>(futex)];
-  word.fetch_add(1, std::memory_order_acq_rel);
-  (void)::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, waiters, nullptr,
-                  nullptr, 0);
+  header_->futexes[static_cast<size_t>(futex)].wake(waiters);
 }
 
 }  // namespace ff::collective

@@ -4,7 +4,7 @@
 // the waiters. Every rank numbers its operations from 0 in the same order; the table has
 // kInflightMax slots.
 //
-//   table := header slot*kInflightMax work_queue
+//   table := header slot*kInflightMax work_queue message_table
 //   slot  := arrived ready unfinished completed  unclaimed  pieces mismatch  request*kHostRanksMax
 //
 // A slot serves the operations n, n + kInflightMax, ...: a rank posts n + kInflightMax only after
@@ -28,11 +28,12 @@
 #include "platform/base/clock.h"
 #include "platform/base/result.h"
 #include "training/collective/collective_request.h"
+#include "training/collective/futex_word.h"
+#include "training/collective/message_table.h"
 #include "training/collective/work_queue.h"
 
 namespace ff::collective {
 
-constexpr uint32_t kHostRanksMax = 64;
 constexpr uint32_t kInflightMax = 64;  // operations
 
 class OperationTable {
@@ -62,6 +63,7 @@ class OperationTable {
   // With other hosts, called by local rank 0: this host has finished its part.
   void complete(uint64_t number);
   WorkQueue work_queue() const;
+  MessageTable messages() const;
 
   // A thread that works on pieces; the table records what each one works on.
   struct Worker {
@@ -105,16 +107,24 @@ class OperationTable {
   // is recorded. Wakes all waiters.
   void set_async_error(const Error& error);
   std::optional<Error> async_error() const;
+  // Whether one of both is recorded.
+  bool has_failed() const;
   // A rank has waited too long for this operation: rank 0 is to find the straggler. The highest
   // number is kept.
   void request_straggler_check(uint64_t number);
   std::optional<uint64_t> straggler_check() const;
+  // The same for a message: rank `peer` of the job is late. Rank 0 takes the request.
+  void request_message_check(uint32_t peer);
+  std::optional<uint32_t> take_message_check();
   // Where rank 0 has stored the encoded World (world.h), and its bytes.
   void set_world_table(const SharedAddress& address, uint64_t bytes);
   std::optional<std::pair<SharedAddress, uint64_t>> world_table() const;
   // The rank posts no more operations.
   void set_departed(uint32_t rank);
   bool has_departed(uint32_t rank) const;
+  // Rank 0 passes on no more messages between hosts, nor regions between ranks.
+  void set_relay_closed();
+  bool is_relay_closed() const;
 
   enum class Futex : uint8_t { work, done };
   // Returns true once `until` holds, false at that steady time. Checks both after each wake.
@@ -123,7 +133,6 @@ class OperationTable {
 
  private:
   static constexpr uint32_t kTimedOut = 1u << 31;
-  static constexpr int kAllWaiters = INT32_MAX;
   static constexpr size_t kErrorTextBytes = 1024;
   struct alignas(64) Rank {
     std::atomic<uint64_t> posted;      // how many
@@ -137,11 +146,13 @@ class OperationTable {
     std::atomic<uint32_t> failed_rank;  // rank + 1, and kTimedOut
     std::atomic<uint32_t> error_state;  // 1: being written, 2: complete
     uint32_t error_code;
+    std::atomic<uint32_t> relay_closed;
+    std::atomic<uint32_t> message_check;      // rank + 1
     std::atomic<uint64_t> straggler_check;    // number + 1
     std::atomic<uint64_t> world_table_bytes;  // 0: not set
     SharedAddress world_table;
     char error_text[kErrorTextBytes];  // zero-terminated
-    alignas(64) std::atomic<uint32_t> futexes[2];
+    alignas(64) FutexWord futexes[2];
     Rank rank[kHostRanksMax];
   };
   struct alignas(64) Slot {

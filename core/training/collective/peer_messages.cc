@@ -78,17 +78,31 @@ Result<void> Pipeline::handle_message(uint32_t node, const net::Frame& frame) {
       if (!reader.at_end() || rank >= mesh_.world.ranks()) return malformed("rank");
       peers_[node]->departed[rank] = posted;
       for (uint64_t started = posted; started < next_; started++) check_departed(started);
+      relay_->rank_departed(rank);
       return {};
     }
     case kStatusRequest: send(node, kStatusReply, encode_status()); return {};
     case kStatusReply: handle_status(node, message); return {};
     case kGoodbye:
       peers_[node]->said_goodbye = true;
+      for (uint32_t rank = 0; rank < mesh_.world.nodes[node].ranks(); rank++) {
+        relay_->rank_departed(mesh_.world.nodes[node].first_rank + rank);
+      }
       send(node, kAcknowledge, {});
       return {};
     case kAcknowledge: peers_[node]->acknowledged = true; return {};
-    default: return malformed("message");
+    default: return failed_ ? Result<void>() : relay_->handle(node, frame.head.method, message);
   }
+}
+
+MessageRelay::Links Pipeline::relay_links() {
+  return {
+      .connection = [this](uint32_t node) -> net::Connection& { return *peers_[node]->connection; },
+      .send = [this](uint32_t node, uint32_t method,
+                     std::string_view message) { send(node, method, message); },
+      .fail_job = [this](Error error) { fail_job(std::move(error)); },
+      .fail_link = [this](uint32_t node,
+                          const std::string& what) { fail_job(corrupt_link(node, what)); }};
 }
 
 Result<void> Pipeline::handle_window(uint32_t node, ByteView message) {
@@ -239,8 +253,8 @@ void Pipeline::fail_job(Error error) {
   drained_.set();
 }
 
-// Asks all nodes for their status, and fails the job with the name of the straggler.
-Task<void> Pipeline::find_straggler(uint64_t number) {
+// Asks all nodes for their status, and fails the job with the straggler that `find` returns.
+Task<void> Pipeline::find_straggler(std::function<std::optional<Error>()> find) {
   for (auto& peer : peers_) {
     if (peer != nullptr) peer->status.reset();
   }
@@ -254,35 +268,54 @@ Task<void> Pipeline::find_straggler(uint64_t number) {
     const auto waited = co_await sleep_for(loop_, 10 * kMillisecond);
     if (!waited) co_return;
   }
-  if (!group_.operations().is_complete(number)) fail_job(straggler_error(number));
+  if (auto error = find()) fail_job(std::move(*error));
 }
 
-Error Pipeline::straggler_error(uint64_t number) const {
-  const World& world = mesh_.world;
-  const auto name = [&](uint32_t rank) { return world.name_of(rank); };
+std::optional<Error> Pipeline::silent_node() const {
   for (uint32_t node = 0; node < nodes(); node++) {
-    if (peers_[node] != nullptr && !peers_[node]->status) {
-      return fail(Errc::deadline, "{} does not answer", name(world.nodes[node].first_rank));
-    }
+    if (peers_[node] == nullptr || peers_[node]->status) continue;
+    return fail(Errc::deadline, "{} does not answer",
+                mesh_.world.name_of(mesh_.world.nodes[node].first_rank));
   }
+  return std::nullopt;
+}
+
+Pipeline::RankStatus Pipeline::status_of(uint32_t rank) const {
+  const uint32_t node = mesh_.world.node_of(rank);
+  const uint32_t local = rank - mesh_.world.nodes[node].first_rank;
+  if (peers_[node] != nullptr) return (*peers_[node]->status)[local];
+  const OperationTable& operations = group_.operations();
+  return {.posted = operations.posted(local), .awaited = operations.messages().awaited(local)};
+}
+
+// Of an operation; nothing if it is complete by now.
+std::optional<Error> Pipeline::straggler_of(uint64_t number) const {
+  if (group_.operations().is_complete(number)) return std::nullopt;
+  if (auto error = silent_node()) return error;
+  const World& world = mesh_.world;
   std::optional<Error> working;
   for (uint32_t rank = 0; rank < world.ranks(); rank++) {
-    const uint32_t node = world.node_of(rank);
-    const uint32_t local = rank - world.nodes[node].first_rank;
-    const bool is_self = peers_[node] == nullptr;
-    const uint64_t posted =
-        is_self ? group_.operations().posted(local) : (*peers_[node]->status)[local].first;
-    const uint64_t current = is_self ? 0 : (*peers_[node]->status)[local].second;
-    if (posted <= number) {
-      return fail(Errc::deadline, "{} has not started it; it had started {} operations", name(rank),
-                  posted);
+    const RankStatus status = status_of(rank);
+    if (status.posted <= number) {
+      if (status.awaited) return message_straggler(rank);
+      return fail(Errc::deadline, "{} has not started it; it had started {} operations",
+                  world.name_of(rank), status.posted);
     }
-    if (current == number + 1 && !working) {
+    if (status.current == number + 1 && !working) {
       working = fail(Errc::deadline, "{} has not finished its part; it had started {} operations",
-                     name(rank), posted);
+                     world.name_of(rank), status.posted);
     }
   }
   return working.value_or(fail(Errc::deadline, "all ranks still work on it"));
+}
+
+// A rank waits for a message to or from `peer`.
+Error Pipeline::message_straggler(uint32_t peer) const {
+  if (auto error = silent_node()) return std::move(*error);
+  const uint32_t straggler =
+      last_awaited(peer, [this](uint32_t rank) { return status_of(rank).awaited; });
+  return fail(Errc::deadline, "{} is late with a message; it had started {} operations",
+              mesh_.world.name_of(straggler), status_of(straggler).posted);
 }
 
 std::string Pipeline::encode_status() const {
@@ -291,16 +324,21 @@ std::string Pipeline::encode_status() const {
   for (uint32_t rank = 0; rank < operations.ranks(); rank++) {
     append_le(message, operations.posted(rank));
     append_le(message, operations.current_operation(rank));
+    const auto awaited = operations.messages().awaited(rank);
+    append_le(message, awaited ? *awaited + 1 : uint32_t{0});
   }
   return message;
 }
 
 void Pipeline::handle_status(uint32_t node, ByteView message) {
-  std::vector<std::pair<uint64_t, uint64_t>> status;
+  std::vector<RankStatus> status;
   MessageReader reader(message);
   while (reader.more()) {
-    const auto posted = reader.read<uint64_t>();
-    status.emplace_back(posted, reader.read<uint64_t>());
+    RankStatus one{.posted = reader.read<uint64_t>(), .current = reader.read<uint64_t>()};
+    const auto awaited = reader.read<uint32_t>();
+    if (awaited > mesh_.world.ranks()) return;
+    if (awaited != 0) one.awaited = awaited - 1;
+    status.push_back(one);
   }
   if (status.size() == mesh_.world.nodes[node].ranks()) peers_[node]->status = std::move(status);
 }

@@ -26,7 +26,7 @@ uint64_t piece_elements(const CollectiveRequest& request) {
 }
 
 uint64_t piece_count(const CollectiveRequest& request, uint32_t ranks, uint64_t elements) {
-  if (request.kind == Collective::barrier) return 0;
+  if (request.kind == Collective::barrier || uses_messages(request.kind)) return 0;
   return pieces_of_block(request, elements) * (has_blocks(request.kind) ? ranks : 1);
 }
 
@@ -42,7 +42,10 @@ Piece piece_of(const CollectiveRequest& request, uint32_t ranks, uint64_t elemen
   piece.count = std::min(elements, request.count - first);
   switch (request.kind) {
     case Collective::barrier:
-    case Collective::allreduce: break;
+    case Collective::allreduce:
+    case Collective::gather:
+    case Collective::scatter:
+    case Collective::alltoall: break;
     case Collective::reduce: piece.to = request.root; break;
     case Collective::broadcast: piece.from = request.root; break;
     case Collective::allgather:

@@ -73,6 +73,7 @@ Pipeline::Pipeline(Loop& loop, HostGroup& group, Mesh mesh, const PipelineOption
     peer = std::make_unique<Peer>();
     peer->connection = std::move(connection);
   }
+  relay_ = std::make_unique<MessageRelay>(loop_, group_, mesh_.world, mesh_.self, relay_links());
 }
 
 Pipeline::~Pipeline() = default;
@@ -94,6 +95,9 @@ void Pipeline::poll() {
                          mesh_.world.name_of(first_rank + failed->rank), how,
                          operations.posted(failed->rank)));
   }
+  // Of a rank whose message is late.
+  if (auto error = operations.async_error()) return fail_job(std::move(*error));
+  relay_->poll();
   for (uint32_t rank = 0; rank < operations.ranks(); rank++) {
     if (departed_sent_[rank] || !operations.has_departed(rank)) continue;
     departed_sent_[rank] = true;
@@ -104,7 +108,10 @@ void Pipeline::poll() {
   }
   if (const auto asked = operations.straggler_check(); asked && *asked >= straggler_next_) {
     straggler_next_ = *asked + 1;
-    gate_.spawn(find_straggler(*asked));
+    gate_.spawn(find_straggler([this, number = *asked] { return straggler_of(number); }));
+  }
+  if (const auto late = operations.take_message_check()) {
+    gate_.spawn(find_straggler([this, peer = *late] { return message_straggler(peer); }));
   }
   while (!failed_ && operations.is_ready(next_)) begin_operation(next_++);
   for (auto& piece : inflight_) {
@@ -350,6 +357,7 @@ Task<void> Pipeline::finish(int64_t until_ns) {
     const auto waited = co_await drained_.wait(until_ns);
     if (!waited) break;
   }
+  co_await relay_->finish(failed_ ? 0 : until_ns);
   if (!failed_) send_to_all(kGoodbye, {});
   const int64_t goodbye_until_ns = std::min(until_ns, loop_.now_ns() + kGoodbyeNs);
   // Wait until they have read it: data sent to a closed socket makes TCP reset the connection and
@@ -360,6 +368,7 @@ Task<void> Pipeline::finish(int64_t until_ns) {
       (void)co_await sleep_for(loop_, kGoodbyePollNs);
     }
   }
+  co_await relay_->close();
   co_await gate_.close(fail(Errc::interrupted, "the communicator is closed"));
 }
 

@@ -13,6 +13,8 @@
 //   window  kSlots slots of kSlotBytes, for each channel that this node receives
 //   send    kInflightPiecesMax slots of the same size: sums of this node, until they are sent
 //
+// Messages between two ranks use the same connections (message_relay.h).
+//
 // The first error of any node is sent to all nodes, and every operation fails with it. Used by one
 // loop only.
 #pragma once
@@ -30,6 +32,7 @@
 #include "platform/net/connection.h"
 #include "training/collective/host_group.h"
 #include "training/collective/mesh.h"
+#include "training/collective/message_relay.h"
 #include "training/collective/route.h"
 #include "training/collective/work_executor.h"
 
@@ -69,6 +72,7 @@ class Pipeline {
   struct ReceiveChannel;
   struct Peer;
   class WorkRunner;
+  struct RankStatus;
 
   // Operations and pieces (pipeline.cc).
   void begin_operation(uint64_t number);
@@ -80,6 +84,7 @@ class Pipeline {
   void send_own(InflightPiece& piece);
   void finish_locally(InflightPiece& piece);
   void retire_pieces();
+  MessageRelay::Links relay_links();
   PieceRoute route_of(const CollectiveRequest& request, const Piece& piece, uint64_t index) const;
   bool run_work_item();
 
@@ -110,9 +115,12 @@ class Pipeline {
   Task<void> handle_disconnect(uint32_t node, Error why);
   void check_departed(uint64_t number);
   void fail_job(Error error);
-  Task<void> find_straggler(uint64_t number);
+  Task<void> find_straggler(std::function<std::optional<Error>()> find);
   std::string encode_status() const;
-  Error straggler_error(uint64_t number) const;
+  std::optional<Error> straggler_of(uint64_t number) const;
+  std::optional<Error> silent_node() const;
+  Error message_straggler(uint32_t peer) const;
+  RankStatus status_of(uint32_t rank) const;
 
   uint32_t nodes() const { return static_cast<uint32_t>(mesh_.world.nodes.size()); }
 
@@ -136,6 +144,7 @@ class Pipeline {
   std::vector<uint32_t> send_slots_free_;
 
   std::vector<std::unique_ptr<Peer>> peers_;  // by node; null: this one
+  std::unique_ptr<MessageRelay> relay_;
   std::unique_ptr<WorkRunner> work_runner_;
   Event drained_;
   Gate gate_;

@@ -16,9 +16,11 @@ enum PeerMessage : uint32_t {
   kFailed,         // code:u8 text: the job fails with this error
   kDeparted,       // rank:u32 operations:u64: the rank posts no more
   kStatusRequest,  // answered by kStatusReply
-  kStatusReply,    // for each rank of the node: posted operations:u64, current operation + 1:u64
+  kStatusReply,    // for each rank of the node: posted operations:u64, current operation + 1:u64,
+                   // the rank whose message it waits for + 1:u32
   kGoodbye,        // the sender closes the connection next
   kAcknowledge,    // of kFailed or kGoodbye
+                   // from 32: MessageRelay::Method
 };
 
 struct Pipeline::OperationState {
@@ -83,6 +85,12 @@ struct Pipeline::ReceiveChannel {
   std::deque<InflightPiece*> expected = {};  // in the same order
 };
 
+struct Pipeline::RankStatus {
+  uint64_t posted = 0;   // operations
+  uint64_t current = 0;  // operation + 1 that it works on
+  std::optional<uint32_t> awaited = {};
+};
+
 struct Pipeline::Peer {
   std::unique_ptr<net::Connection> connection;
   std::array<std::unique_ptr<SendChannel>, 2> sending = {};
@@ -90,7 +98,7 @@ struct Pipeline::Peer {
   bool said_goodbye = false;
   bool acknowledged = false;                   // our kFailed or kGoodbye
   std::map<uint32_t, uint64_t> departed = {};  // ranks that have left, with their posted operations
-  std::optional<std::vector<std::pair<uint64_t, uint64_t>>> status = {};
+  std::optional<std::vector<RankStatus>> status = {};  // of its ranks
 };
 
 }  // namespace ff::collective

@@ -71,6 +71,14 @@ def rank_body(comm):
     until(lambda: shared_bytes() < 512 << 20,
           says=lambda: f"{shared_bytes() >> 20} MiB of memory are shared")
 
+    pair = comm.split(None if rank == 0 else 3, key=RANKS - rank)  # in reverse order
+    if rank == 0:
+        assert pair is None
+    else:
+        assert pair.rank == 2 - rank and pair.ranks == 2
+        assert list(pair.allreduce(array.array("f", [rank]))) == [3]
+        pair.close()
+
     gathered = comm.allgather(array.array("d", [rank * 1.5] * 2), array.array("d", [0] * 6))
     assert list(gathered) == [0, 0, 1.5, 1.5, 3, 3]
     mine = comm.reduce_scatter(gathered, array.array("d", [0, 0]), op="avg")

@@ -79,6 +79,12 @@ inline Bytes expected_of(const CollectiveRequest& request, uint32_t rank, uint32
   switch (request.kind) {
     case Collective::barrier: break;
     case Collective::broadcast: out = inputs[request.root]; break;
+    case Collective::scatter:
+      if (block > 0) std::memcpy(out.data(), &inputs[request.root][rank * block], block);
+      break;
+    case Collective::gather:
+      if (rank != request.root) break;
+      [[fallthrough]];
     case Collective::allgather:
       for (uint32_t other = 0; other < ranks; other++) {
         std::copy(inputs[other].begin(), inputs[other].end(),
@@ -102,9 +108,10 @@ enum class Memory { shared, own, in_place };
 // Where a rank's input starts in its output, or its output in its input, when both are one array:
 // bytes (check_overlap()).
 inline uint64_t in_place_offset(const CollectiveRequest& request, uint32_t rank) {
+  const bool is_root = uses_messages(request.kind) && rank == request.root;
   const bool has_blocks =
       request.kind == Collective::allgather || request.kind == Collective::reduce_scatter;
-  return has_blocks ? rank * request.count * simd::size_of(request.type) : 0;
+  return has_blocks || is_root ? rank * request.count * simd::size_of(request.type) : 0;
 }
 
 // One operation on all ranks; each checks its own output.
@@ -135,7 +142,7 @@ inline void check_one(Communicator& ranks, const CollectiveRequest& request, uin
     const auto offset = static_cast<ptrdiff_t>(in_place_offset(request, rank));
     own_in.resize(larger);
     operation.in = operation.out = own_in.data();
-    if (request.kind == Collective::allgather) {
+    if (request.kind == Collective::allgather || request.kind == Collective::gather) {
       std::copy(input.begin(), input.end(), own_in.begin() + offset);
       operation.in = own_in.data() + offset;
     } else {

@@ -1,4 +1,5 @@
-// A link between two hosts that flips bits: every sum is right, or an error names the link.
+// A link between two hosts that flips bits: every sum and message is right, or an error names the
+// link.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -131,8 +132,31 @@ std::string sum_until_error(Communicator& ranks) {
   return {};
 }
 
+// The same with messages, from each rank to the next.
+std::string send_until_error(Communicator& ranks) {
+  const uint32_t rank = ranks.rank(), all = ranks.ranks();
+  const uint32_t to = (rank + 1) % all, from = (rank + all - 1) % all;
+  std::vector<uint32_t> in(kCorruptCount), out(kCorruptCount);
+  for (uint32_t round = 0; round < kSumsMax; round++) {
+    for (uint32_t i = 0; i < kCorruptCount; i++) in[i] = i * (round + 1) + rank;
+    const auto sends = ranks.start_send({in.data(), kCorruptCount * 4}, to, 0);
+    const auto receives = ranks.start_receive({out.data(), kCorruptCount * 4}, from, 0);
+    for (const auto& number : {receives, sends}) {
+      const auto waited = number ? ranks.wait(*number) : Result<void>(number.error());
+      if (waited) continue;
+      return fmt::format("{}: {}", errc_name(waited.error().code), waited.error().message);
+    }
+    for (uint32_t i = 0; i < kCorruptCount; i++) {
+      EXPECT_EQ(out[i], i * (round + 1) + from) << "a wrong message without an error";
+      if (out[i] != i * (round + 1) + from) return "wrong";
+    }
+  }
+  return {};
+}
+
 // Only the link between rank 0 and rank 1 flips bits.
-void check_link(const Nodes& nodes, uint64_t seed, uint64_t every) {
+void check_link(const Nodes& nodes, uint64_t seed, uint64_t every,
+                std::string (*body)(Communicator&) = sum_until_error) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << ", every " << every);
   FlippingProxy proxy(nodes.port, seed, every);
   SystemClock clock;
@@ -145,7 +169,7 @@ void check_link(const Nodes& nodes, uint64_t seed, uint64_t every) {
       if (node == 1) network.at.port = proxy.port();
       auto joined = Communicator::join(nodes.rank(node, 0), stop, nodes.options, network);
       ASSERT_TRUE(joined.ok()) << joined.error().message;
-      said[node] = sum_until_error(**joined);
+      said[node] = body(**joined);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -164,6 +188,13 @@ TEST(CorruptLinkTest, EveryFlippedBitIsAnErrorOfTheLink) {
   const uint64_t seed = system_seed();
   for (uint64_t round = 0; round < 10; round++) {
     check_link({.ranks = {1, 1}}, seed + round, 1 + 4 * round);
+  }
+}
+
+TEST(CorruptLinkTest, EveryFlippedBitOfAMessageIsAnErrorOfTheLink) {
+  const uint64_t seed = system_seed();
+  for (uint64_t round = 0; round < 6; round++) {
+    check_link({.ranks = {1, 1}}, seed + round, 1 + 4 * round, send_until_error);
   }
 }
 

@@ -27,6 +27,8 @@ backward() goes on (register_comm_hook):
 
 A checkpoint is one of `ff checkpoint`, which lists, verifies, prunes and restores it.
 
+`import ff.torch` adds the backend "ff" to torch.distributed.
+
 Samples of training data in FFRecord files, as `ff record` packs them: see ff.record.
 
 In a task, whose agent may ask it to make room (anywhere else nobody asks):

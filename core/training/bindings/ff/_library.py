@@ -97,13 +97,26 @@ def _load_library():
     library = _open_library()
     comm, data, size = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
     kind, number, rank = ctypes.c_int, ctypes.POINTER(ctypes.c_uint64), ctypes.c_uint32
+    sizes = ctypes.POINTER(size)
     for name, result, arguments in (
             ("version", ctypes.c_char_p, []), ("error", ctypes.c_char_p, []),
             ("comm_init", kind, [ctypes.POINTER(comm), ctypes.POINTER(Options)]),
             ("comm_destroy", None, [comm]),
+            ("comm_split", kind, [comm, rank, rank, ctypes.POINTER(comm)]),
             ("comm_rank", rank, [comm]), ("comm_ranks", rank, [comm]),
             ("alloc", kind, [comm, size, ctypes.POINTER(data)]), ("free", kind, [comm, data]),
             ("allreduce_async", kind, [comm, data, data, size, kind, kind, number]),
+            ("allgather_async", kind, [comm, data, data, size, kind, number]),
+            ("alltoallv_async", kind, [comm, data, sizes, data, sizes, kind, number]),
+            ("barrier_async", kind, [comm, number]),
+            ("broadcast_async", kind, [comm, data, data, size, kind, rank, number]),
+            ("gather_async", kind, [comm, data, data, size, kind, rank, number]),
+            ("recv_async", kind, [comm, data, size, kind, rank, rank, ctypes.POINTER(rank),
+                                  number]),
+            ("reduce_async", kind, [comm, data, data, size, kind, kind, rank, number]),
+            ("reduce_scatter_async", kind, [comm, data, data, size, kind, kind, number]),
+            ("scatter_async", kind, [comm, data, data, size, kind, rank, number]),
+            ("send_async", kind, [comm, data, size, kind, rank, rank, number]),
             ("reduce", kind, [comm, data, data, size, kind, kind, rank]),
             ("broadcast", kind, [comm, data, data, size, kind, rank]),
             ("allgather", kind, [comm, data, data, size, kind]),

@@ -88,6 +88,9 @@ class Comm:
                                            _text(key_file), zone, _text(wire), _text(algorithm),
                                            deterministic))
         check(lib.ff_comm_init(ctypes.byref(self._handle), options))
+        self._begin()
+
+    def _begin(self):
         self.rank = lib.ff_comm_rank(self._handle)
         self.ranks = lib.ff_comm_ranks(self._handle)
         self._unused = []  # addresses of buffers that nothing refers to any more
@@ -100,6 +103,19 @@ class Comm:
         while self._unused:
             check(lib.ff_free(self._handle, self._unused.pop()))
         return self._handle
+
+    def split(self, color, key=0):
+        """Every rank calls it, like an operation: ranks with the same color (a number) form a
+        communicator of their own, in the order of `key`, then of their ranks. None where `color` is
+        None."""
+        made = Comm.__new__(Comm)
+        made._handle = ctypes.c_void_p()
+        check(lib.ff_comm_split(self._of(), 2**32 - 1 if color is None else color, key,
+                                ctypes.byref(made._handle)))
+        if color is None:
+            return None
+        made._begin()
+        return made
 
     def close(self):
         for hook in self._hooks:
