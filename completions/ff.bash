@@ -63,7 +63,7 @@ _ff_options() {
     'bench files') reply='--processes --files --size --own-directories --rounds --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench ring') reply='--raw --size --depth --small-depth --rounds --batch --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench meta') reply='--meta --files --depth --width --in-flight --clients --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
-    'bench kv') reply='--engine --dir --files --in-flight --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'bench kv') reply='--engine --dir --files --in-flight --existing --keep --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench chunk') reply='--size --depth --small-depth --rounds --chunks --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench net') reply='--listen --connect --http --disk --test --size --in-flight --duration --incast --max-senders --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint') reply='--store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -311,7 +311,7 @@ _ff_value() {
     'admin user remove --net') reply='auto|tcp|verbs' ;;
     'admin user remove --key') reply='file' ;;
     'admin user remove --token') reply='file' ;;
-    'allreduce bench --collective') reply='all_reduce|all_gather|broadcast|reduce|reduce_scatter' ;;
+    'allreduce bench --collective') reply='all_reduce|all_gather|broadcast|reduce|reduce_scatter|alltoall|gather|scatter|sendrecv' ;;
     'allreduce bench --minbytes') reply='any' ;;
     'allreduce bench -b') reply='any' ;;
     'allreduce bench --maxbytes') reply='any' ;;
@@ -414,6 +414,7 @@ _ff_value() {
     'bench kv --dir') reply='dir' ;;
     'bench kv --files') reply='any' ;;
     'bench kv --in-flight') reply='any' ;;
+    'bench kv --existing') reply='any' ;;
     'bench kv --timeout') reply='any' ;;
     'bench chunk --size') reply='any' ;;
     'bench chunk --depth') reply='any' ;;

@@ -32,8 +32,8 @@ constexpr uint32_t kBigint = 20;
 constexpr std::string_view kSession =
     "-c enable_hashjoin=off -c enable_mergejoin=off -c enable_seqscan=off -c enable_bitmapscan=off "
     "-c max_parallel_workers_per_gather=0 -c jit=off -c plan_cache_mode=force_generic_plan "
-    "-c idle_in_transaction_session_timeout=300s -c tcp_keepalives_idle=10 "
-    "-c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
+    "-c idle_in_transaction_session_timeout=300s -c tcp_keepalives_idle=2 "
+    "-c tcp_keepalives_interval=1 -c tcp_keepalives_count=3";
 constexpr const char* kSystemCertificates = "/etc/ssl/certs/ca-certificates.crt";
 
 // A parameter that a URL does not name. libpq takes the later one of two values.

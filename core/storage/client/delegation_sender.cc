@@ -184,7 +184,6 @@ Task<Result<void>> DelegatingMetaClient::renew_own_lease(bool fresh,
     request.set_grant(*grant);
     request.set_inodes(kIdsAtOnce);
     to_wire(*ids_of, *request.mutable_layout());
-    request.set_oldest(delegations_.oldest_id());
   }
   FF_CO_TRY(const auto reply, co_await renew_lease(std::move(request)));
   if (lease != delegations_.lease()) co_return Result<void>();

@@ -61,9 +61,6 @@ class Delegations {
   bool has_ids_for(const meta::Layout& layout) const;
   // Set: more numbers are needed, for files with this layout.
   std::optional<meta::Layout> wants_ids() const { return wants_ids_; }
-  // The first number that servers must still know as granted: of a change that is not applied yet,
-  // or of one to come.
-  meta::InodeId oldest_id() const;
 
   // A delegation is asked for: from here to end_grant() all names that calls may change are noted.
   // False: it is held or asked for already.
@@ -206,8 +203,6 @@ class Delegations {
     meta::Layout layout = {};
   };
   std::deque<Id> ids_;
-  std::deque<std::pair<uint64_t, meta::InodeId>> used_ids_;  // by changes that are not applied yet
-  meta::InodeId last_id_ = 0;
   meta::Layout ids_of_ = {};
   struct IdGrant {
     uint64_t number = 0;

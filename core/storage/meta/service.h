@@ -85,7 +85,7 @@ constexpr int64_t kDelegationHolderNs = 4 * kSecond;
 constexpr int64_t kDelegationLeaseNs = 6 * kSecond;
 constexpr size_t kDelegatedNamesMax = 4096;   // a larger directory is not delegated
 constexpr uint32_t kGrantedInodesMax = 1024;  // per call
-constexpr uint64_t kIdGrantsMax = 4;          // whose numbers are valid: the last ones of a lease
+constexpr uint64_t kIdGrantsMax = 32;         // whose numbers are valid: the last ones of a lease
 inline constexpr rpc::Method<wire::LeaseRequest, wire::LeaseReply> kRenewLease{0x0419,
                                                                                "meta.lease"};
 inline constexpr rpc::Method<wire::DelegateRequest, wire::DelegateReply> kDelegate{0x041a,

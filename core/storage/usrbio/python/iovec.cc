@@ -33,7 +33,7 @@ int iovec_init(PyObject* self, PyObject* args, PyObject* words) {
     PyErr_SetString(PyExc_TypeError, "an iovec cannot change its memory");
     return -1;
   }
-  auto* const memory = new (std::nothrow) RegisteredMemory;
+  auto* const memory = new (std::nothrow) IovecMemory;
   if (memory == nullptr) return PyErr_NoMemory(), -1;
   iovec.memory = memory;
   if (!memory->take(base)) return -1;

@@ -13,12 +13,12 @@ namespace ff::usrbio::python {
 
 // Memory that is registered with a mount. A program may unmap its own view of it at any time, as
 // SharedMemory.close() does, so it is mapped once more; memory that is not shared is held instead.
-class RegisteredMemory {
+class IovecMemory {
  public:
-  RegisteredMemory() = default;
-  RegisteredMemory(const RegisteredMemory&) = delete;
-  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
-  ~RegisteredMemory() {
+  IovecMemory() = default;
+  IovecMemory(const IovecMemory&) = delete;
+  IovecMemory& operator=(const IovecMemory&) = delete;
+  ~IovecMemory() {
     if (mapped_ != nullptr) ::munmap(mapped_, size_);
   }
   // False: an exception.
@@ -51,8 +51,8 @@ class RegisteredMemory {
 // iovec: registered memory, or a part of it.
 struct Iovec {
   PyObject object;
-  PyObject* root;            // of a part: the whole, which it keeps; else null
-  RegisteredMemory* memory;  // of the whole
+  PyObject* root;       // of a part: the whole, which it keeps; else null
+  IovecMemory* memory;  // of the whole
   char* data;
   size_t size;
   int64_t result;
