@@ -138,7 +138,7 @@ Result<MessageTable::Posted> MessageTable::post(const Posting& posting,
     own.queue_row = posting.queue_row;
     own.next = own.peer = 0;
     own.request = request;
-    own.state.store(found ? State::matched : State::queued, std::memory_order_release);
+    (void)own.state.exchange(found ? State::matched : State::queued, std::memory_order_acq_rel);
   }
   if (!found) {
     Row::Queue& queue = row.queues[static_cast<size_t>(posting.kind)];
@@ -154,7 +154,7 @@ Result<MessageTable::Posted> MessageTable::post(const Posting& posting,
     set_peer(*posted.own,
              {.message = found, .rank = other.request.source, .bytes = other.request.bytes});
   }
-  other.state.store(State::matched, std::memory_order_release);
+  (void)other.state.exchange(State::matched, std::memory_order_acq_rel);
   return posted;
 }
 
@@ -166,8 +166,9 @@ std::optional<uint32_t> MessageTable::find(Row& row, const Posting& posting,
   const Kind other = posting.kind == Kind::send ? Kind::receive : Kind::send;
   for (uint32_t next = row.queues[static_cast<size_t>(other)].head; next != 0;) {
     const Message& message = at(next - 1);
+    const uint32_t following = next_of(next - 1);
     if (matches(message.request, request)) return next - 1;
-    next = message.next;
+    next = following;
   }
   return std::nullopt;
 }
@@ -184,11 +185,29 @@ Result<uint32_t> MessageTable::allocate(uint32_t row) {
   return fail(Errc::busy, "{} messages are unfinished: wait for some of them first", kMessagesMax);
 }
 
+// Ranks write to messages that others have posted while they hold the lock of the queue; whoever
+// uses the place next has seen that the message is done, which comes later. If another process
+// completes it, ThreadSanitizer, which follows one process only, does not see that: this shows it
+// the order, and so do the exchanges of `state`. The state of a message in a queue does not change
+// meanwhile.
+void MessageTable::show_order(Message& message) {
+  State now = message.state.load(std::memory_order_acquire);
+  (void)message.state.compare_exchange_strong(now, now, std::memory_order_acq_rel,
+                                              std::memory_order_acquire);
+}
+
+uint32_t MessageTable::next_of(uint32_t message) const {
+  const Message& one = at(message);
+  (void)one.state.load(std::memory_order_acquire);  // see show_order()
+  return one.next;
+}
+
 void MessageTable::append(uint32_t& head, uint32_t& tail, uint32_t message) {
   if (tail == 0) {
     head = message + 1;
   } else {
     at(tail - 1).next = message + 1;
+    show_order(at(tail - 1));
   }
   tail = message + 1;
 }
@@ -196,18 +215,21 @@ void MessageTable::append(uint32_t& head, uint32_t& tail, uint32_t message) {
 void MessageTable::unlink(Row& row, uint32_t message) {
   Message& gone = at(message);
   Row::Queue& queue = row.queues[static_cast<size_t>(gone.kind)];
+  const uint32_t after = next_of(message);
   uint32_t before = 0;
-  for (uint32_t next = queue.head; next != message + 1; next = at(next - 1).next) {
+  for (uint32_t next = queue.head; next != message + 1; next = next_of(next - 1)) {
     FF_CHECK(next != 0);
     before = next;
   }
   if (before == 0) {
-    queue.head = gone.next;
+    queue.head = after;
   } else {
-    at(before - 1).next = gone.next;
+    at(before - 1).next = after;
+    show_order(at(before - 1));
   }
   if (queue.tail == message + 1) queue.tail = before;
   gone.next = 0;
+  show_order(gone);
 }
 
 bool MessageTable::is_used() const { return memory_->used.load(std::memory_order_relaxed) != 0; }
@@ -218,7 +240,7 @@ Result<std::optional<uint32_t>> MessageTable::take_outbound() {
   const uint32_t first = row.queues[static_cast<size_t>(Kind::send)].head;
   if (first == 0) return std::optional<uint32_t>();
   unlink(row, first - 1);
-  at(first - 1).state.store(State::matched, std::memory_order_release);
+  (void)at(first - 1).state.exchange(State::matched, std::memory_order_acq_rel);
   return std::optional<uint32_t>(first - 1);
 }
 
@@ -228,8 +250,9 @@ Result<bool> MessageTable::waits_for(uint32_t row_index,
   FF_TRY(const Lock lock, Lock::acquire(row, kRelayRow, has_failed_));
   for (uint32_t next = row.queues[static_cast<size_t>(Kind::receive)].head; next != 0;) {
     const Message& message = at(next - 1);
+    const uint32_t following = next_of(next - 1);
     if (is_sender(message.request.source)) return true;
-    next = message.next;
+    next = following;
   }
   return false;
 }
@@ -261,12 +284,12 @@ void MessageTable::set_peer(uint32_t message, const Peer& peer) {
 }
 
 void MessageTable::complete(uint32_t message) {
-  at(message).state.store(State::done, std::memory_order_release);
+  (void)at(message).state.exchange(State::done, std::memory_order_acq_rel);
   memory_->rows[row_of(message)].done.wake();
 }
 
 void MessageTable::release(uint32_t message) {
-  at(message).state.store(State::free, std::memory_order_release);
+  (void)at(message).state.exchange(State::free, std::memory_order_acq_rel);
   memory_->rows[row_of(message)].cursor.store(message % kMessagesMax, std::memory_order_relaxed);
 }
 

@@ -113,6 +113,8 @@ class MessageTable {
   Result<Posted> post(const Posting& posting, const MessageRequest& request, bool enters);
   std::optional<uint32_t> find(Row& row, const Posting& posting, const MessageRequest& request);
   Result<uint32_t> allocate(uint32_t row);
+  static void show_order(Message& message);
+  uint32_t next_of(uint32_t message) const;
   void append(uint32_t& head, uint32_t& tail, uint32_t message);
   void unlink(Row& row, uint32_t message);
 
