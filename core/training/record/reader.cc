@@ -52,19 +52,20 @@ Result<std::unique_ptr<Reader>> Reader::open(io::Disk& disk, const std::vector<s
   return reader;
 }
 
-const Reader::File& Reader::file_of(uint64_t sample) const {
+Reader::Place Reader::find(uint64_t sample) const {
   FF_CHECK(sample < samples_);
   // The last file that begins at it or before it; empty files before that have the same begin.
   const auto after =
       std::upper_bound(files_.begin(), files_.end(), sample,
                        [](uint64_t number, const File& file) { return number < file.first; });
-  return *(after - 1);
+  const File& file = *(after - 1);
+  return {file, sample - file.first};
 }
 
 Result<uint64_t> Reader::bytes_of(uint64_t sample) const {
   if (sample >= samples_) return no_such_sample(sample, samples_);
-  const File& file = file_of(sample);
-  return file.index.bytes_of(sample - file.first);
+  const Place place = find(sample);
+  return place.file.index.bytes_of(place.number);
 }
 
 // The reads of one call.
@@ -85,8 +86,7 @@ class Reader::Batch {
   // Starts reads while the queue has room. False: all have been started, or one has failed.
   bool start_some(io::IoQueue& queue) {
     while (!error_ && next_ < samples_.size()) {
-      const File& file = reader_.file_of(samples_[next_]);
-      const uint64_t number = samples_[next_] - file.first;
+      const auto [file, number] = reader_.find(samples_[next_]);
       const uint64_t bytes = file.index.bytes_of(number);
       if (begun_ == bytes && bytes > 0) {
         next_++;
@@ -119,8 +119,7 @@ class Reader::Batch {
 
   void check(size_t which) {
     if (!reader_.options_.check) return;
-    const File& file = reader_.file_of(samples_[which]);
-    const uint64_t number = samples_[which] - file.first;
+    const auto [file, number] = reader_.find(samples_[which]);
     const ByteView bytes(places_[which], file.index.bytes_of(number));
     const uint32_t found = crc32(0, bytes);
     const uint32_t wanted = file.index.checksums[number];
@@ -131,10 +130,9 @@ class Reader::Batch {
 
   void set_corrupt(size_t which, std::string_view cause) {
     if (error_) return;
-    const File& file = reader_.file_of(samples_[which]);
+    const auto [file, number] = reader_.find(samples_[which]);
     error_ = Error{Errc::corrupt,
-                   fmt::format("{}: sample {} is damaged: {}", file.open->path(),
-                               samples_[which] - file.first, cause),
+                   fmt::format("{}: sample {} is damaged: {}", file.open->path(), number, cause),
                    "'ff record verify' lists all damaged samples."};
   }
 

@@ -38,8 +38,12 @@ class Reader {
 
   uint64_t samples() const { return samples_; }
   const std::vector<File>& files() const { return files_; }
-  // The file of a sample; there must be such a sample.
-  const File& file_of(uint64_t sample) const;
+  // Where a sample is; there must be such a sample.
+  struct Place {
+    const File& file;
+    uint64_t number = 0;  // of the sample in the file
+  };
+  Place find(uint64_t sample) const;
   // Errc::usage: there is no such sample.
   Result<uint64_t> bytes_of(uint64_t sample) const;
 

@@ -28,8 +28,8 @@ Result<void> read_range(Reader& reader, uint64_t first, uint64_t end,
 }
 
 Damage damage_of(const Reader& reader, uint64_t sample, const Error& error) {
-  const Reader::File& file = reader.file_of(sample);
-  return {.path = file.open->path(), .sample = sample - file.first, .cause = error.message};
+  const auto [file, number] = reader.find(sample);
+  return {.path = file.open->path(), .sample = number, .cause = error.message};
 }
 
 }  // namespace
