@@ -32,7 +32,7 @@ class RecordSession {
                                                      std::vector<std::string*> paths);
 
   io::Disk& disk() { return cluster_ != nullptr ? cluster_->disk() : local_; }
-  record::Work& work() { return work_; }
+  record::RunContext& work() { return work_; }
   // Of all FFRecord files that `paths` name.
   Result<std::unique_ptr<record::Reader>> reader(const std::vector<std::string>& paths, bool check);
   std::unique_ptr<ProgressBar> bar(const std::string& label);
@@ -46,7 +46,7 @@ class RecordSession {
   std::unique_ptr<ClusterAccess> cluster_;
   SeededRng rng_;
   Progress progress_;
-  record::Work work_;
+  record::RunContext work_;
   int64_t begin_ns_;
 };
 

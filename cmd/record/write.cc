@@ -42,8 +42,8 @@ struct FromTo {
 };
 
 // Writes the parts and reports them.
-Result<void> write_and_report(Session& session, RecordSession& run, record::Source& source,
-                              const record::Plan& plan, const record::WriteOptions& options) {
+Result<void> write_and_report(Session& session, RecordSession& run, record::SampleSource& source,
+                              const record::PartPlan& plan, const record::WriteOptions& options) {
   auto bar = run.bar("write");
   FF_TRY(const auto written, record::write_parts(run.work(), run.disk(), source, plan, options));
   bar.reset();

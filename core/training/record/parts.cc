@@ -26,7 +26,7 @@ std::string without_slashes(std::string path) {
 }
 
 // Whether `part` exists with the samples of `source`.
-bool is_complete(io::Disk& disk, const Source& source, const Part& part) {
+bool is_complete(io::Disk& disk, const SampleSource& source, const Part& part) {
   const auto file = disk.open(part.path, {});
   if (!file) return false;
   const auto info = (*file)->info();
@@ -39,7 +39,7 @@ bool is_complete(io::Disk& disk, const Source& source, const Part& part) {
   return true;
 }
 
-Result<void> prepare_dir(io::Disk& disk, const Plan& plan) {
+Result<void> prepare_dir(io::Disk& disk, const PartPlan& plan) {
   if (plan.dir.empty()) return {};
   FF_TRY(io::make_dirs(disk, plan.dir));
   FF_TRY(const auto entries, disk.list(plan.dir));
@@ -58,11 +58,11 @@ Result<void> prepare_dir(io::Disk& disk, const Plan& plan) {
 // The state that the threads of write_parts() share.
 class PartWriters {
  public:
-  PartWriters(Work& work, io::Disk& disk, Source& source, const std::vector<Part>& parts,
-              const WriteOptions& options)
+  PartWriters(RunContext& work, io::Disk& disk, SampleSource& source,
+              const std::vector<Part>& parts, const WriteOptions& options)
       : work_(work), disk_(disk), source_(source), parts_(parts), options_(options) {}
 
-  Result<Written> run() {
+  Result<WriteResult> run() {
     const size_t count = std::clamp<size_t>(work_.threads, 1, parts_.size());
     std::vector<std::thread> threads;
     std::vector<SeededRng> rngs;
@@ -71,7 +71,7 @@ class PartWriters {
     work(rngs[0]);
     for (std::thread& thread : threads) thread.join();
     if (error_) return *std::move(error_);
-    return Written{.kept = kept_};
+    return WriteResult{.kept = kept_};
   }
 
  private:
@@ -104,9 +104,9 @@ class PartWriters {
     return writer->finish();
   }
 
-  Work& work_;
+  RunContext& work_;
   io::Disk& disk_;
-  Source& source_;
+  SampleSource& source_;
   const std::vector<Part>& parts_;
   const WriteOptions options_;
   std::atomic<size_t> next_ = 0;
@@ -186,8 +186,8 @@ Result<void> RecordSource::copy(uint64_t sample, Writer& to) {
   return to.add(bytes);
 }
 
-Plan plan_by_size(const Source& source, std::string out, uint64_t part_bytes) {
-  Plan plan;
+PartPlan plan_by_size(const SampleSource& source, std::string out, uint64_t part_bytes) {
+  PartPlan plan;
   const bool single = out.ends_with(kSuffix);
   if (!single) plan.dir = without_slashes(std::move(out));
   std::vector<Part>& parts = plan.parts;
@@ -203,8 +203,8 @@ Plan plan_by_size(const Source& source, std::string out, uint64_t part_bytes) {
   return plan;
 }
 
-Plan plan_by_count(const Source& source, std::string dir, uint64_t count) {
-  Plan plan{.dir = without_slashes(std::move(dir)), .parts = {}};
+PartPlan plan_by_count(const SampleSource& source, std::string dir, uint64_t count) {
+  PartPlan plan{.dir = without_slashes(std::move(dir)), .parts = {}};
   const uint64_t samples = source.samples();
   count = std::clamp<uint64_t>(count, 1, std::max<uint64_t>(samples, 1));
   for (uint64_t i = 0, first = 0; i < count; i++) {
@@ -216,8 +216,8 @@ Plan plan_by_count(const Source& source, std::string dir, uint64_t count) {
   return plan;
 }
 
-Result<Written> write_parts(Work& work, io::Disk& disk, Source& source, const Plan& plan,
-                            const WriteOptions& options) {
+Result<WriteResult> write_parts(RunContext& work, io::Disk& disk, SampleSource& source,
+                                const PartPlan& plan, const WriteOptions& options) {
   FF_TRY(prepare_dir(disk, plan));
   work.progress.total = 0;
   for (const Part& part : plan.parts) work.progress.total += part.bytes;

@@ -17,7 +17,7 @@
 namespace ff::record {
 
 // The seams and the counters of a long action.
-struct Work {
+struct RunContext {
   Rng& rng;
   const StopToken& stop;
   Progress& progress;
@@ -25,9 +25,9 @@ struct Work {
 };
 
 // Where samples come from. Several threads call it at the same time.
-class Source {
+class SampleSource {
  public:
-  virtual ~Source() = default;
+  virtual ~SampleSource() = default;
   virtual uint64_t samples() const = 0;
   virtual uint64_t bytes_of(uint64_t sample) const = 0;
   // When the sample changed for the last time; ns of the Unix epoch.
@@ -37,7 +37,7 @@ class Source {
 
 // A sample for each file, in the order of the paths. Of a directory, the files below it, sorted by
 // name at each level; it follows no symbolic links there.
-class FileSource final : public Source {
+class FileSource final : public SampleSource {
  public:
   static Result<FileSource> list(io::Disk& disk, const std::vector<std::string>& paths);
 
@@ -61,7 +61,7 @@ class FileSource final : public Source {
 };
 
 // The samples of a reader that checks them.
-class RecordSource final : public Source {
+class RecordSource final : public SampleSource {
  public:
   static Result<RecordSource> of(Reader& reader);
 
@@ -85,16 +85,16 @@ struct Part {
   uint64_t bytes = 0;  // of the samples
 };
 
-struct Plan {
+struct PartPlan {
   std::string dir;  // of PART_00000.ffr and so on; empty: of one file with another name
   std::vector<Part> parts;
 };
 
 // One part with all samples if `out` ends with .ffr. Otherwise `out` is a directory, whose parts
 // have at most `part_bytes` bytes of samples; a longer sample gets its own.
-Plan plan_by_size(const Source& source, std::string out, uint64_t part_bytes);
+PartPlan plan_by_size(const SampleSource& source, std::string out, uint64_t part_bytes);
 // `count` parts, or fewer if there are fewer samples, which differ by at most one sample.
-Plan plan_by_count(const Source& source, std::string dir, uint64_t count);
+PartPlan plan_by_count(const SampleSource& source, std::string dir, uint64_t count);
 
 struct WriteOptions {
   bool replace = false;  // overwrite files
@@ -102,13 +102,13 @@ struct WriteOptions {
   // overwrites others.
   bool resume = false;
 };
-struct Written {
+struct WriteResult {
   uint64_t kept = 0;  // parts that were there
 };
 // Creates the directory of the parts if it does not exist. Each part appears complete or not at
 // all. Counts bytes of samples in `work.progress`. Errc::refused: the directory has another
 // FFRecord file than these parts, and readers of the directory would read it, too.
-Result<Written> write_parts(Work& work, io::Disk& disk, Source& source, const Plan& plan,
-                            const WriteOptions& options);
+Result<WriteResult> write_parts(RunContext& work, io::Disk& disk, SampleSource& source,
+                                const PartPlan& plan, const WriteOptions& options);
 
 }  // namespace ff::record

@@ -34,7 +34,8 @@ Damage damage_of(const Reader& reader, uint64_t sample, const Error& error) {
 
 }  // namespace
 
-Result<void> verify(Work& work, Reader& reader, const std::function<void(const Damage&)>& found) {
+Result<void> verify(RunContext& work, Reader& reader,
+                    const std::function<void(const Damage&)>& found) {
   work.progress.total = 0;
   for (uint64_t i = 0; i < reader.samples(); i++) work.progress.total += *reader.bytes_of(i);
   std::vector<std::byte> memory;

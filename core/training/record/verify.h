@@ -17,6 +17,7 @@ struct Damage {
 
 // Calls `found` for each damaged sample, in order. An error: the work was stopped. `reader` checks
 // what it reads. Counts bytes of samples in `work.progress`.
-Result<void> verify(Work& work, Reader& reader, const std::function<void(const Damage&)>& found);
+Result<void> verify(RunContext& work, Reader& reader,
+                    const std::function<void(const Damage&)>& found);
 
 }  // namespace ff::record

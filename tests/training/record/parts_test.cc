@@ -30,7 +30,7 @@ class RecordParts : public testing::Test {
           std::string(static_cast<size_t>(100 + i), static_cast<char>('a' + i)));
     }
   }
-  Result<Written> pack(const std::string& out, uint64_t part_bytes, WriteOptions options = {}) {
+  Result<WriteResult> pack(const std::string& out, uint64_t part_bytes, WriteOptions options = {}) {
     FF_TRY(auto source, FileSource::list(disk_, {"in"}));
     return write_parts(work_, disk_, source, plan_by_size(source, out, part_bytes), options);
   }
@@ -71,7 +71,7 @@ class RecordParts : public testing::Test {
   SeededRng rng_{4};
   StopToken stop_{clock_};
   Progress progress_;
-  Work work_{.rng = rng_, .stop = stop_, .progress = progress_, .threads = 1};
+  RunContext work_{.rng = rng_, .stop = stop_, .progress = progress_, .threads = 1};
 };
 
 TEST_F(RecordParts, OneFile) {
@@ -175,7 +175,7 @@ TEST_F(RecordParts, SplitGivesEachFileItsShare) {
   auto reader = Reader::open(disk_, {"all.ffr"}, {});
   auto source = RecordSource::of(**reader);
   ASSERT_TRUE(source.ok());
-  const Plan plan = plan_by_count(*source, "parts", 6);
+  const PartPlan plan = plan_by_count(*source, "parts", 6);
   ASSERT_TRUE(write_parts(work_, disk_, *source, plan, {}).ok());
   EXPECT_EQ(samples({"parts"}), wanted());
   for (size_t i = 0; i < 6; i++) EXPECT_EQ(plan.parts[i].samples, i < 2 ? 4u : 3u);

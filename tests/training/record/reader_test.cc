@@ -148,7 +148,7 @@ TEST_F(RecordReader, VerifyNamesEachDamagedSample) {
   const StopToken stop(clock);
   SeededRng rng(1);
   Progress progress;
-  Work work{.rng = rng, .stop = stop, .progress = progress};
+  RunContext work{.rng = rng, .stop = stop, .progress = progress};
   std::vector<uint64_t> found;
   const auto reader = open();
   ASSERT_TRUE(verify(work, *reader, [&](const Damage& damage) {
