@@ -11,7 +11,7 @@ using enum InjectedFault;
 
 constexpr std::array kFaults = {
     NamedFault{"core-bit", core_bit, "cpu.kernels", "one wrong bit in a product on the last core"},
-    NamedFault{"core-slow", core_slow, "cpu.kernels", "the last core takes twice as long"},
+    NamedFault{"core-slow", core_slow, "cpu.kernels", "the last core takes eight times as long"},
     NamedFault{"memory-bit", memory_bit, "memory.pattern", "one bit of memory does not stay"},
     NamedFault{"file-bit", file_bit, "storage.speed", "one bit of a file comes back flipped"},
     NamedFault{"sum-bit", sum_bit, "collective.reduce", "one bit of a sum over all ranks"},

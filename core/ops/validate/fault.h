@@ -13,7 +13,7 @@ namespace ff::validate {
 enum class InjectedFault : uint8_t {
   none,
   core_bit,    // the last core flips one bit in one matrix product
-  core_slow,   // the last core takes twice as long for each product
+  core_slow,   // the last core takes eight times as long for each product
   memory_bit,  // a bit of memory changes after it was written
   file_bit,    // a block of a file is read with a flipped bit
   sum_bit,     // a part of an allreduce result has a flipped bit

@@ -37,7 +37,10 @@ std::vector<Ran> work(Clock& clock, int64_t end_ns, InjectedFault fault) {
       const ComputeKernel& kernel = compute_kernels()[i];
       const double began = processor_seconds();
       uint32_t got = kernel.run(memory);
-      if (i == 0 && fault == InjectedFault::core_slow) (void)kernel.run(memory);
+      // Far slower than the shares of other virtual machines make a core look.
+      for (int more = 1; i == 0 && fault == InjectedFault::core_slow && more < 8; more++) {
+        (void)kernel.run(memory);
+      }
       if (i == 0 && fault == InjectedFault::core_bit && ran[i].runs == 1) got ^= 1u << 7;
       const double took = processor_seconds() - began;
       Ran& mine = ran[i];
