@@ -82,7 +82,6 @@ Task<Result<void>> DelegatingMetaClient::store_bytes(Delegations::Batch& batch) 
     if (!kept) continue;
     auto& wrote = *operation.mutable_wrote();
     wrote.set_end(0);
-    wrote.set_mtime_ns(0);
     wrote.set_closed(false);
   }
   co_return Result<void>();

@@ -265,7 +265,7 @@ Result<void> File::check_write(uint64_t offset, uint64_t size) const {
 }
 
 void File::mark_written() {
-  length_dirty_ = true;
+  length_dirty_ = time_dirty_ = true;
   written_ns_ = of_.loop().clock().wall_ns();
   save_length();
 }
@@ -276,7 +276,7 @@ void File::save_length() {
   record_.set_live(1, end_);
   record_.set_live(2, static_cast<uint64_t>(written_ns_));
   record_.set_live(3, view_.inode.truncate_seq);
-  record_.set_live(0, length_published() ? 0 : 1);
+  record_.set_live(0, length_published() ? 0 : time_dirty_ ? 1 : 2);
 }
 
 Task<Result<void>> File::write(uint64_t offset, ByteView from) {
@@ -285,12 +285,13 @@ Task<Result<void>> File::write(uint64_t offset, ByteView from) {
     FF_CO_TRY(co_await behind_.flush(WriteBehind::Retry::wait));
     behind_.discard(offset, offset + from.size());
   }
+  time_dirty_ = true;
+  written_ns_ = of_.loop().clock().wall_ns();
   co_return co_await write_parts(offset, from);
 }
 
 Task<Result<void>> File::write_parts(uint64_t offset, ByteView from) {
   FF_CO_TRY(check_write(offset, from.size()));
-  written_ns_ = of_.loop().clock().wall_ns();
   const std::vector<Part> wanted = parts(offset, from.size());
   if (wanted.size() == 1) {
     co_return co_await write_part(wanted.front(), from);
@@ -324,6 +325,13 @@ Task<Result<void>> File::publish_length() {
 Result<void> File::writeback_error(const ErrorSeq::Cursor& cursor) const {
   if (auto error = behind_.error()) return std::move(*error);
   return state_->errors.check(cursor);
+}
+
+Task<Result<void>> File::publish_times() {
+  if (session_ && of_.deferred_.add(shared_from_this())) {
+    co_return co_await report_buffered_length(false);
+  }
+  co_return co_await publish_length();
 }
 
 Task<Result<void>> File::flush_on_close(const ErrorSeq::Cursor& cursor) {
@@ -480,9 +488,11 @@ Task<Result<uint64_t>> File::append(ByteView from, uint64_t origin) {
 // Sends the length report; others see the length from then on.
 Task<Result<void>> File::flush_length(bool closed) {
   FF_CO_TRY(std::string right, co_await capability());
+  const bool timed = length_dirty_ && std::exchange(time_dirty_, false);
+  const int64_t time_ns = timed ? written_ns_ : meta::Namespace::kSameTime;
   const meta::Namespace::LengthReport written{.min_length = end_,
                                               .truncate_seq = view_.inode.truncate_seq,
-                                              .mtime_ns = length_dirty_ ? written_ns_ : 0,
+                                              .mtime_ns = length_dirty_ ? time_ns : 0,
                                               .closed = closed};
   const uint64_t told = end_;
   length_dirty_ = false;
@@ -492,6 +502,7 @@ Task<Result<void>> File::flush_length(bool closed) {
   length_flushes_--;
   if (!view) {
     length_dirty_ = true;
+    time_dirty_ |= timed;
     save_length();
     if (capability_ended(view.error())) co_return co_await flush_length(closed);
     co_return std::move(view).error();
@@ -564,7 +575,7 @@ Task<Result<void>> File::truncate(uint64_t length, uint64_t origin) {
   opener.origin = origin;
   FF_CO_TRY(auto view, co_await of_.metadata_.truncate(opener, ref(), length, std::move(right)));
   end_ = 0;
-  length_dirty_ = false;
+  length_dirty_ = time_dirty_ = false;
   on_update(std::move(view));
   save_length();
   co_return Result<void>();

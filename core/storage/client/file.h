@@ -65,6 +65,9 @@ class File : public std::enable_shared_from_this<File> {
   Task<Result<void>> flush();
   // flush(), then reports the length and the change to the metadata service.
   Task<Result<void>> publish_length();
+  // Later changes of the times must not be undone by earlier writes: publish_length(), or, if the
+  // bytes may be stored after close(2) (client/deferred_closes.h), only tells the metadata client.
+  Task<Result<void>> publish_times();
   // Extends the file to at least `length` bytes.
   Task<Result<void>> extend(uint64_t length);
   // Makes the range read as zeros and frees whole chunks, like FALLOC_FL_PUNCH_HOLE. Only bytes
@@ -145,7 +148,8 @@ class File : public std::enable_shared_from_this<File> {
   int64_t refreshed_ns_;                          // when the attributes were last confirmed
   bool closed_ = false;
   uint64_t end_ = 0;           // end of the writes since the last report
-  bool length_dirty_ = false;  // written since the last report
+  bool length_dirty_ = false;  // bytes were written or stored since the last report
+  bool time_dirty_ = false;    // only `length_dirty_`: the report says meta::Namespace::kSameTime
   int64_t written_ns_ = 0;     // time of the last write, wall clock
   uint64_t reported_writes_ = 0;
   size_t length_flushes_ = 0;     // reports in flight, which may fail

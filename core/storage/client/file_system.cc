@@ -109,7 +109,8 @@ void FileSystem::apply_local_writes(meta::Inode& inode) const {
     const auto writer = at->second.lock();
     if (!writer || writer->inode().truncate_seq != inode.truncate_seq) continue;
     inode.length = std::max(inode.length, writer->inode().length);
-    if (!writer->length_dirty_ || writer->written_ns_ <= inode.mtime_ns) continue;
+    if (!writer->length_dirty_ || !writer->time_dirty_) continue;
+    if (writer->written_ns_ <= inode.mtime_ns) continue;
     inode.mtime_ns = writer->written_ns_;
     inode.ctime_ns = std::max(inode.ctime_ns, inode.mtime_ns);
   }

@@ -142,7 +142,7 @@ Task<void> DeferredCloses::retry(std::shared_ptr<File> file) {
 Task<void> DeferredCloses::report(std::shared_ptr<File> file) {
   for (;;) {
     file->end_ = file->view_.inode.length;
-    file->length_dirty_ = true;
+    file->length_dirty_ = true;  // of its times, servers have heard
     const auto told = co_await file->flush_length(file->closed_);
     if (told || !meta::is_retryable(told.error())) co_return;
     const auto waited = co_await sleep_for(of_.loop(), kStorePauseNs);
@@ -157,6 +157,7 @@ void DeferredCloses::drop(meta::InodeId inode) {
 
 void DeferredCloses::rescue() {
   for (const auto& [inode, file] : files_) {
+    file->time_dirty_ = true;
     if (retried_.insert(inode).second) of_.gate_.spawn(retry(file));
   }
 }

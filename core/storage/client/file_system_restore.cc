@@ -76,13 +76,14 @@ Task<Result<std::shared_ptr<File>>> FileSystem::reopen(RecoveryTable::Record& re
   const meta::SessionId session = metadata_.session(record.fixed(1));
   FF_CO_TRY(auto found, co_await restored_view(inode, meta::kMayRead | meta::kMayWrite, session));
   const bool cut = record.live(3) != found.inode.truncate_seq;
-  const bool dirty = record.live(0) != 0;
+  const uint64_t dirty = record.live(0);
   const uint64_t end = cut ? 0 : record.live(1);
   const auto written_ns = static_cast<int64_t>(record.live(2));
   FF_CO_TRY(auto file, co_await make_file(meta::Caller(), std::move(found), session));
   file->record_ = std::move(record);
-  file->length_dirty_ = dirty;
-  file->end_ = dirty ? end : 0;
+  file->length_dirty_ = dirty != 0;
+  file->time_dirty_ = dirty == 1;
+  file->end_ = dirty != 0 ? end : 0;
   file->written_ns_ = written_ns;
   file->view_.inode.length = std::max(file->view_.inode.length, file->end_);
   co_return file;

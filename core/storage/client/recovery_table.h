@@ -32,6 +32,7 @@ class RecoveryTable {
   // text.
   enum class Kind : uint32_t {
     none = 0,
+    // `dirty`: 0: the servers know length and times; 1: neither; 2: the times.
     session = 1,    // [inode, number] [dirty, end, written_ns, truncate_seq] proof
     holder = 2,     // [inode, number]
     buffer = 3,     // [inode, session, begin, location in the data memory] [size]

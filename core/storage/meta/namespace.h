@@ -172,10 +172,12 @@ class Namespace {
   // The chunks behind the length are removed, if this is still the truncation `truncate_seq`.
   Task<Result<void>> truncation_done(InodeId id, uint64_t truncate_seq);
 
+  // Bytes are stored whose times were reported before, and may have been set to others since.
+  static constexpr int64_t kSameTime = INT64_MIN;
   struct LengthReport {
     uint64_t min_length = 0;     // the writer wrote up to here
     uint64_t truncate_seq = 0;   // the last truncation that the writer knew
-    int64_t mtime_ns = 0;        // 0: nothing was written
+    int64_t mtime_ns = 0;        // 0: nothing was written; kSameTime: the time is known
     bool maybe_written = false;  // something may have been written at an unknown time
     bool closed = false;         // ends the session
   };

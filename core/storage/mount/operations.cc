@@ -101,9 +101,7 @@ Task<Result<meta::Inode>> Operations::setattr(meta::Caller caller, meta::InodeId
     to.mode = mode;
   }
   // Earlier writes must not change the times that are set now.
-  if (times && cached->writer != nullptr) {
-    FF_CO_TRY(co_await cached->writer->publish_length());
-  }
+  if (times && cached->writer != nullptr) FF_CO_TRY(co_await cached->writer->publish_times());
   FF_CO_TRY(auto view,
             co_await files_.metadata().set_attributes(std::move(caller), cached->ref(), to));
   inodes_.on_changed(view.inode);

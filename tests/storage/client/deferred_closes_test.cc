@@ -141,6 +141,37 @@ TEST_F(DeferredClosesTest, ThousandsOfChangesMayWaitForOneFile) {
   EXPECT_EQ(fsck().problems(), 0u);
 }
 
+// As tar does it: writes, sets the times, closes.
+TEST_F(DeferredClosesTest, TimesThatAProgramSetsStayAndWaitForNoBytes) {
+  constexpr int64_t kTime = 1'000'000'000;
+  const uint64_t delivered = stage_.net.delivered();
+  auto made = run(holder().create({}, {.id = dir_}, "f", {.mode = 0644}));
+  ASSERT_TRUE(io::ok(made));
+  File& file = **made;
+  ASSERT_TRUE(io::ok(run(file.write_behind(0, as_bytes(std::string_view("text"))))));
+  ASSERT_TRUE(io::ok(run(file.publish_times())));
+  auto set = run(holder().metadata().set_attributes({}, file.ref(), {.mtime_ns = kTime}));
+  ASSERT_TRUE(io::ok(set));
+  EXPECT_EQ(stage_.net.delivered(), delivered);
+  // The bytes are stored before close(2), which reports again.
+  ASSERT_TRUE(io::ok(run(holder().metadata().sync())));
+  EXPECT_EQ(holder().dirty_bytes(), 0u);
+  ASSERT_TRUE(io::ok(run(file.flush_on_close(file.cursor()))));
+  const auto deferred = run(file.defer_close());
+  ASSERT_TRUE(io::ok(deferred));
+  if (!*deferred) {
+    ASSERT_TRUE(io::ok(run(file.close())));
+  }
+  EXPECT_EQ(seen("f"), "text");
+  EXPECT_EQ(run(metadata().lookup({}, {.id = dir_}, "f"))->inode.mtime_ns, kTime);
+  // A later write counts again.
+  auto again = run(holder().open({}, {.id = file.inode().id}, meta::kMayRead | meta::kMayWrite));
+  ASSERT_TRUE(io::ok(again));
+  ASSERT_TRUE(io::ok(run((*again)->write(0, as_bytes(std::string_view("more"))))));
+  ASSERT_TRUE(io::ok(run((*again)->close())));
+  EXPECT_GT(run(metadata().lookup({}, {.id = dir_}, "f"))->inode.mtime_ns, kTime);
+}
+
 TEST_F(DeferredClosesTest, AnFsyncOfTheDirectoryWaitsForTheBytes) {
   ASSERT_TRUE(write("f", "text"));
   EXPECT_GT(holder().dirty_bytes(), 0u);
@@ -220,9 +251,12 @@ TEST_F(FullDisksTest, TheBytesAreKeptUntilThereIsRoom) {
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.error().sys, ENOSPC);
   EXPECT_EQ(run(holder().stat({.id = id()}))->inode.length, text_.size());
+  constexpr int64_t kTime = 1'000'000'000;
+  ASSERT_TRUE(io::ok(run(metadata().set_attributes({}, {.id = id()}, {.mtime_ns = kTime}))));
   pass(100 * kSecond);
   set_full(false);
   EXPECT_TRUE(eventually([&] { return seen("f") == text_; }));
+  EXPECT_EQ(run(metadata().lookup({}, {.id = dir_}, "f"))->inode.mtime_ns, kTime);
   EXPECT_EQ(holder().waiting_files(), 0u);
   EXPECT_EQ(holder().dirty_bytes(), 0u);
   pass(2 * kSecond);
