@@ -106,7 +106,8 @@ Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options, Access
   if (access == Access::exclusive) {
     FF_TRY(lock_, lock_store(dir, options.profile));
   }
-  kv::SqliteStore::Options how{.owned = access == Access::exclusive};
+  kv::SqliteStore::Options how{.owned = access == Access::exclusive,
+                               .corrupt_hint = options.profile.corrupt_hint};
   if (options.accept_data_loss) how.on_corrupt = db::OnCorrupt::recreate;
   auto opened = kv::SqliteStore::open(io::join(dir, file_name(options)), clock, how);
   if (!opened) {
@@ -160,7 +161,7 @@ Result<void> KvStore::open_postgres(const KvOptions& options) {
 }
 
 std::unique_ptr<kv::Engine> KvStore::engine(Loop& loop, Rng& rng, Metrics& metrics) {
-  if (sqlite_ != nullptr) return std::make_unique<kv::SqliteEngine>(*sqlite_, loop);
+  if (sqlite_ != nullptr) return std::make_unique<kv::SqliteEngine>(*sqlite_, loop, &metrics);
   if (postgres_) return std::make_unique<kv::PostgresEngine>(*postgres_, loop, rng, metrics);
   return std::make_unique<kv::EtcdEngine>(*etcd_, loop, rng, metrics);
 }

@@ -17,6 +17,8 @@
 #include "platform/kv/etcd_cluster.h"
 #include "platform/kv/postgres_server.h"
 #include "platform/net/system_transport.h"
+#include "storage/meta/meta_client.h"
+#include "storage/meta/service.h"
 
 namespace ff::cmd {
 namespace {
@@ -210,6 +212,106 @@ TEST_P(FilesOnStoreTest, ServersAndTheStoreAreKilledUnderLoad) {
     if (problem["kind"] != "orphan-chunks") ADD_FAILURE() << problem.dump();
   }
   EXPECT_GT(found["inodes"], 0);
+}
+
+// A metadata server on PostgreSQL, and a client that knows only this one.
+class ServerWithClient {
+ public:
+  ServerWithClient(const std::string& store, rpc::ClientContext& context)
+      : loop_(context.loop),
+        daemon_({.argv = {FF_BINARY, "serve-meta", "--kv", store, "--listen", "127.0.0.1:0"}}),
+        gate_(context.loop) {
+    EXPECT_TRUE(daemon_.wait_for_out("listening on ") && daemon_.wait_for_out("\n")) << daemon_.err;
+    const size_t at = daemon_.out.find("127.0.0.1:");
+    address_ = daemon_.out.substr(at, daemon_.out.find('\n', at) - at);
+    const std::vector<net::Address> only = {net::parse_address(address_).value()};
+    client_ = std::make_unique<meta::MetaClient>(context, only);
+  }
+  // Programs that make directories in one of their own, until they are to stop or a call fails. A
+  // call fails if it takes longer than a lease.
+  Result<void> start_load(const std::string& name) {
+    FF_TRY(const auto dir, run_task(loop_, client_->create({}, meta::root(), name, directory())));
+    for (int program = 0; program < 8; program++) gate_.spawn(make_dirs(dir.ref(), program));
+    return {};
+  }
+  void stop_load() {
+    stopped_ = true;
+    run_task(loop_, gate_.wait_empty());
+  }
+  void kill() {
+    daemon_.signal(SIGKILL);
+    daemon_.finish();
+  }
+  void close() { run_task(loop_, client_->close()); }
+  const std::string& address() const { return address_; }
+  int made() const { return made_; }
+  const Result<void>& outcome() const { return outcome_; }
+
+ private:
+  static meta::Namespace::CreateOptions directory() {
+    return {.kind = meta::InodeType::directory, .mode = 0755};
+  }
+  Task<void> make_dirs(meta::InodeRef dir, int program) {
+    for (int i = 0; !stopped_ && outcome_; i++) {
+      auto making = client_->create({}, dir, fmt::format("{}.{}", program, i), directory());
+      const auto made = co_await with_deadline(loop_, loop_.now_ns() + meta::kDelegationLeaseNs,
+                                               "a call waits too long", std::move(making));
+      if (!made && outcome_) outcome_ = made.error();
+      made_++;
+    }
+  }
+
+  Loop& loop_;
+  test::Child daemon_;
+  std::string address_;
+  std::unique_ptr<meta::MetaClient> client_;
+  Gate gate_;
+  bool stopped_ = false;
+  int made_ = 0;
+  Result<void> outcome_;
+};
+
+TEST(ServersOnPostgres, OneThatIsKilledCostsClientsOfAnotherNothing) {
+  log_setup({.level = LogLevel::error});
+  const KilledPostgres store;
+  SystemClock clock;
+  SystemLoop loop(clock);
+  net::SystemTransport transport{net::TransportOptions{}};
+  rpc::GrantScheduler grants;
+  Metrics metrics;
+  SeededRng rng{system_seed()};
+  rpc::ClientContext context{loop,    transport, grants,
+                             metrics, rng,       {.name = "program", .software = "test"}};
+  const auto goes_on = [&](const ServerWithClient& server) {
+    const int until = server.made() + 50;
+    while (server.made() < until && server.outcome()) {
+      run_task(loop, [](Loop& of) -> Task<void> {
+        (void)co_await sleep_for(of, 10 * kMillisecond);
+      }(loop));
+    }
+    return server.outcome().ok();
+  };
+  std::unique_ptr<ServerWithClient> killed =
+      std::make_unique<ServerWithClient>(store.url(), context);
+  ASSERT_TRUE(test::eventually([&] {
+    return test::run_ff({"admin", "init"}, {{"FF_META", killed->address()}}).exit == 0;
+  }));
+  ServerWithClient other(store.url(), context);
+  ASSERT_TRUE(other.start_load("other").ok());
+  // The first one is the primary manager.
+  for (int round = 0; round < 3; round++) {
+    ASSERT_TRUE(killed->start_load(fmt::format("killed{}", round)).ok());
+    ASSERT_TRUE(goes_on(*killed)) << killed->outcome().error().message;
+    killed->kill();
+    EXPECT_TRUE(goes_on(other)) << other.outcome().error().message;
+    killed->close();
+    killed->stop_load();
+    killed = std::make_unique<ServerWithClient>(store.url(), context);
+  }
+  other.stop_load();
+  EXPECT_TRUE(other.outcome().ok()) << other.outcome().error().message;
+  other.close();
+  killed->close();
 }
 
 }  // namespace

@@ -96,10 +96,15 @@ Result<int64_t> size_of(const SqliteConnection& connection, sqlite3_file& file) 
   return int64_t{size};
 }
 
-Result<void> check_content(SqliteConnection& connection) {
+Result<void> check_structure(SqliteConnection& connection) {
   FF_TRY(const std::string verdict, first_value(connection, "PRAGMA quick_check(1)"));
   if (verdict != "ok") return fail(Errc::corrupt, "{}: {}", connection.path, verdict);
-  // SQLite reads the missing part of a truncated last page as zeros. A WAL may still repair it.
+  return {};
+}
+
+// SQLite finds out itself if whole pages are missing, but reads the missing part of a truncated
+// last page as zeros. A WAL may still repair it.
+Result<void> check_size(SqliteConnection& connection) {
   FF_TRY(Statement page_size, connection.prepare("PRAGMA page_size"));
   FF_TRY(page_size.step());
   FF_TRY(const int64_t size, size_of(connection, connection.file()));
@@ -122,9 +127,10 @@ Result<void> migrate_one(SqliteConnection& connection, int64_t from, const char*
 }
 
 Result<void> prepare_file(SqliteConnection& connection, std::span<const char* const> migrations,
-                          Synchronous synchronous) {
+                          const DatabaseOptions& options) {
   FF_TRY(const int64_t version, read_version(connection, migrations.size()));
-  FF_TRY(check_content(connection));
+  if (options.check_pages) FF_TRY(check_structure(connection));
+  FF_TRY(check_size(connection));
   if (sqlite3_db_readonly(connection.handle, "main") != 0) {
     return errno_error(access(connection.path.c_str(), W_OK) != 0 ? errno : EROFS, connection.path);
   }
@@ -134,7 +140,7 @@ Result<void> prepare_file(SqliteConnection& connection, std::span<const char* co
                  fmt::format("{}: the file system does not support SQLite's WAL", connection.path),
                  "Set FF_STATE to a directory on a local disk."};
   }
-  FF_TRY(connection.run(settings(synchronous).c_str()));
+  FF_TRY(connection.run(settings(options.synchronous).c_str()));
   for (auto from = version; from < static_cast<int64_t>(migrations.size()); ++from) {
     FF_TRY(migrate_one(connection, from, migrations[static_cast<size_t>(from)]));
   }
@@ -147,7 +153,7 @@ Result<void> open_file(SqliteConnection& connection, std::span<const char* const
   if (status != SQLITE_OK) return connection.error(status);
   // Closing a corrupt file must not checkpoint its WAL.
   sqlite3_db_config(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
-  FF_TRY(prepare_file(connection, migrations, options.synchronous));
+  FF_TRY(prepare_file(connection, migrations, options));
   sqlite3_db_config(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
   return {};
 }
@@ -279,6 +285,9 @@ Result<void> Database::checkpoint() {
   if (status == SQLITE_OK) connection_->wal_pages = std::max(pages, 0);
   return status == SQLITE_OK ? Result<void>() : connection_->error(status);
 }
+
+Result<void> Database::check_pages() { return check_structure(*connection_); }
+void Database::interrupt() { sqlite3_interrupt(connection_->handle); }
 
 int64_t Database::last_insert_id() const { return sqlite3_last_insert_rowid(connection_->handle); }
 int64_t Database::changes() const { return sqlite3_changes64(connection_->handle); }

@@ -56,6 +56,9 @@ struct DatabaseOptions {
   io::Disk* disk = nullptr;
   Rng* rng = nullptr;  // required with `disk`, unused without: SQLite's random numbers
   Synchronous synchronous = Synchronous::full;
+  // Whether open() calls check_pages(), which takes time in proportion to the size of the file.
+  // Without it, open() finds a file that is no database or is truncated, and no other damage.
+  bool check_pages = true;
 };
 
 class Transaction;
@@ -74,8 +77,7 @@ class Database {
   // Opens or creates the file `path` in an existing directory. `migrations[i]` is the SQL that
   // migrates schema version i to i + 1; each runs in its own transaction, with foreign keys off.
   // Errors: newer_format if the schema version exceeds migrations.size(), corrupt (see OnCorrupt),
-  // or an I/O error. Corruption is what SQLite's quick_check detects: the structure of pages, not a
-  // flipped bit inside a stored value.
+  // or an I/O error.
   static Result<Database> open(const std::string& path, std::span<const char* const> migrations,
                                Clock& clock, DatabaseOptions options);
   // Opens another connection to this file, for another thread, without checks and migrations. Not
@@ -105,6 +107,12 @@ class Database {
   LogPosition log_position() const;
   // Checkpoints the WAL pages that no reader needs (SQLITE_CHECKPOINT_PASSIVE).
   Result<void> checkpoint();
+
+  // Checks the structure of all pages in one snapshot (SQLite's quick_check); it does not find a
+  // flipped bit inside a stored value. Errc::corrupt, or an I/O error. After interrupt(), which
+  // another thread may call meanwhile, it returns soon, and the result means nothing.
+  Result<void> check_pages();
+  void interrupt();
 
   int64_t last_insert_id() const;
   int64_t changes() const;  // rows changed by the last statement

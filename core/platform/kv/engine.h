@@ -43,6 +43,12 @@ struct Range {
   size_t limit = 0;  // maximum number of entries, at least 1
 };
 
+// A range that a transaction reads, and the guard of Txn::range().
+struct GuardedRange {
+  Range range;
+  std::string guard;
+};
+
 // The end of the range of all keys with this prefix; it must not be empty or all 0xff.
 std::string end_of_prefix(std::string prefix);
 
@@ -68,6 +74,13 @@ class Txn {
   // changes keys or values of the range; engines without range conflict detection detect conflicts
   // on it. May be empty in a view(), which detects no conflicts.
   Task<Result<std::vector<Entry>>> range(Range range, std::string guard);
+  // Reads keys, or guarded ranges, in one round trip, so that later get() calls of these keys and
+  // range() calls of these ranges with no larger limit need none. Counts as a read of each, and
+  // conflicts on all are detected, whether they are used or not. No effect if reads take none.
+  Task<Result<void>> prefetch(std::vector<std::string> keys);
+  Task<Result<void>> prefetch_ranges(std::vector<GuardedRange> ranges);
+  // Whether each read waits for a store on another machine.
+  virtual bool reads_take_round_trips() const { return true; }
 
   void put(std::string key, std::string value);
   void erase(std::string key);
@@ -84,12 +97,23 @@ class Txn {
   // Conflicts on all keys are detected. Calls fetch() for each, unless the engine knows better.
   virtual Task<Result<Values>> fetch_all(std::vector<std::string> keys);
   virtual Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) = 0;
+  // Calls fetch_range() for each, unless the engine knows better.
+  virtual Task<Result<std::vector<std::vector<Entry>>>> fetch_ranges(
+      std::vector<GuardedRange> ranges);
   Task<Result<std::optional<std::string>>> read(std::string key, bool watched);
+  Task<Result<std::vector<Entry>>> read_range(Range range, std::string guard);
   Result<void> count_read();
+
+  struct PrefetchedRange {
+    Range range;
+    std::vector<Entry> entries;  // as stored; fewer than the limit: all of the range
+  };
 
   const size_t reads_max_;
   Writes writes_;
-  size_t written_ = 0;  // bytes, overwritten ones included
+  std::map<std::string, std::optional<std::string>> prefetched_;
+  std::map<std::string, PrefetchedRange> prefetched_ranges_;  // by begin
+  size_t written_ = 0;                                        // bytes, overwritten ones included
   size_t reads_ = 0;
 };
 

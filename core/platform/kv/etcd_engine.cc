@@ -84,15 +84,41 @@ class EtcdEngine::Transaction final : public Txn {
     reads.ranges.push_back(std::move(range));
     if (!guard.empty()) reads.ranges.push_back({guard, {}, 1});
     FF_CO_TRY(auto found, co_await read(std::move(reads)));
-    if (!guard.empty()) {
-      watched_.emplace(std::move(guard), found[1].empty() ? 0 : found[1][0].revision);
+    if (!guard.empty()) watch(std::move(guard), found[1]);
+    co_return stored_entries(std::move(found[0]));
+  }
+
+  Task<Result<std::vector<std::vector<Entry>>>> fetch_ranges(
+      std::vector<GuardedRange> ranges) override {
+    constexpr size_t kRangesAtOnce = kKeysAtOnce / 2;
+    std::vector<std::vector<Entry>> entries;
+    for (size_t first = 0; first < ranges.size(); first += kRangesAtOnce) {
+      const size_t end = std::min(first + kRangesAtOnce, ranges.size());
+      EtcdGateway::Reads reads;
+      for (size_t i = first; i < end; i++) {
+        reads.ranges.push_back(std::move(ranges[i].range));
+        reads.ranges.push_back({ranges[i].guard, {}, 1});
+      }
+      FF_CO_TRY(auto found, co_await read(std::move(reads)));
+      for (size_t i = first; i < end; i++) {
+        const size_t at = 2 * (i - first);
+        watch(std::move(ranges[i].guard), found[at + 1]);
+        entries.push_back(stored_entries(std::move(found[at])));
+      }
     }
+    co_return entries;
+  }
+
+  void watch(std::string guard, const std::vector<EtcdGateway::Value>& found) {
+    watched_.emplace(std::move(guard), found.empty() ? 0 : found[0].revision);
+  }
+  static std::vector<Entry> stored_entries(std::vector<EtcdGateway::Value> values) {
     std::vector<Entry> entries;
-    for (EtcdGateway::Value& value : found[0]) {
+    for (EtcdGateway::Value& value : values) {
       std::string stored = upgrade_value(value.key, std::move(value.value));
       entries.push_back({std::move(value.key), std::move(stored)});
     }
-    co_return entries;
+    return entries;
   }
 
   // Reads at the transaction's revision, from any member that has reached it.

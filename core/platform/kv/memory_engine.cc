@@ -126,19 +126,39 @@ class MemoryEngine::Transaction final : public Txn {
   MemoryStore& store() const { return engine_.store_; }
   Task<Result<std::optional<std::string>>> fetch(std::string key, bool watched) override {
     co_await engine_.delay();
-    auto value = store().read(key, at_);
-    if (watched) watched_.insert(std::move(key));
-    co_return value;
+    co_return look(key, watched);
+  }
+  Task<Result<std::vector<std::optional<std::string>>>> fetch_all(
+      std::vector<std::string> keys) override {
+    co_await engine_.delay();
+    std::vector<std::optional<std::string>> values;
+    for (const std::string& key : keys) values.push_back(look(key, true));
+    co_return values;
   }
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
     co_await engine_.delay();
+    co_return look_range(range, guard);
+  }
+  Task<Result<std::vector<std::vector<Entry>>>> fetch_ranges(
+      std::vector<GuardedRange> ranges) override {
+    co_await engine_.delay();
+    std::vector<std::vector<Entry>> found;
+    for (const GuardedRange& one : ranges) found.push_back(look_range(one.range, one.guard));
+    co_return found;
+  }
+
+  std::optional<std::string> look(const std::string& key, bool watched) {
+    if (watched) watched_.insert(key);
+    return store().read(key, at_);
+  }
+  std::vector<Entry> look_range(const Range& range, const std::string& guard) {
     auto entries = store().read_range(range, at_);
-    if (guard.empty() || guard == kIncludeDamaged) co_return entries;
+    if (guard.empty() || guard == kIncludeDamaged) return entries;
     auto& guarded = store().guarded_.try_emplace(guard, range.begin, range.end).first->second;
     guarded.first = std::min(guarded.first, range.begin);
     guarded.second = std::max(guarded.second, range.end);
-    watched_.insert(std::move(guard));
-    co_return entries;
+    watched_.insert(guard);
+    return entries;
   }
 
   MemoryEngine& engine_;

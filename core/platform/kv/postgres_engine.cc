@@ -48,13 +48,22 @@ constexpr std::string_view kLook =
     "SELECT w.i, kv.version, kv.value FROM unnest($1::bytea[], $2::bigint[]) WITH ORDINALITY AS "
     "w(key, expected, i) LEFT JOIN LATERAL (SELECT version, value FROM ff_kv WHERE ff_kv.key = "
     "w.key LIMIT 1) kv ON true WHERE w.expected IS NULL OR coalesce(kv.version, 0) <> w.expected";
-// The same together with the first $5 keys in [$3, $4): rows with index 0 and a key.
+// The same together with the first $5 keys in [$3, $4): rows with index -1 and a key.
 constexpr std::string_view kLookAndRange =
     "SELECT w.i, kv.version, kv.value, NULL::bytea FROM unnest($1::bytea[], $2::bigint[]) WITH "
     "ORDINALITY AS w(key, expected, i) LEFT JOIN LATERAL (SELECT version, value FROM ff_kv WHERE "
     "ff_kv.key = w.key LIMIT 1) kv ON true WHERE w.expected IS NULL OR coalesce(kv.version, 0) <> "
-    "w.expected UNION ALL SELECT 0, r.version, r.value, r.key FROM (SELECT version, value, key "
+    "w.expected UNION ALL SELECT -1, r.version, r.value, r.key FROM (SELECT version, value, key "
     "FROM ff_kv WHERE key >= $3::bytea AND key < $4::bytea ORDER BY key LIMIT $5::bigint) r";
+// The same with several ranges: rows of the n-th one have index -n.
+constexpr std::string_view kLookAndRanges =
+    "SELECT w.i, kv.version, kv.value, NULL::bytea FROM unnest($1::bytea[], $2::bigint[]) WITH "
+    "ORDINALITY AS w(key, expected, i) LEFT JOIN LATERAL (SELECT version, value FROM ff_kv WHERE "
+    "ff_kv.key = w.key LIMIT 1) kv ON true WHERE w.expected IS NULL OR coalesce(kv.version, 0) <> "
+    "w.expected UNION ALL SELECT -q.n, r.version, r.value, r.key FROM unnest($3::bytea[], "
+    "$4::bytea[], $5::bigint[]) WITH ORDINALITY AS q(first, behind, most, n), LATERAL (SELECT "
+    "version, value, key FROM ff_kv WHERE key >= q.first AND key < q.behind ORDER BY key LIMIT "
+    "q.most) r";
 
 // A group: the fence ($1, $2), what its transactions have read (index of the transaction, key,
 // version; $3 to $5), what they write (index, key, value or NULL; $6 to $8), the new version ($9).
@@ -90,12 +99,20 @@ std::vector<PostgresValue> look_values(const Looks& looks) {
   return {postgres_byte_strings(keys), postgres_numbers(expected)};
 }
 
-PostgresStatement range_statement(const Looks& looks, const Range& range) {
-  PostgresStatement look{"range", kLookAndRange, look_values(looks)};
-  look.values.emplace_back(range.begin);
-  look.values.emplace_back(range.end);
-  look.values.push_back(
-      postgres_number(static_cast<int64_t>(std::min<size_t>(range.limit, INT64_MAX))));
+PostgresStatement range_statement(const Looks& looks, const std::vector<Range>& ranges) {
+  std::vector<std::optional<std::string_view>> begins, ends;
+  std::vector<std::optional<int64_t>> limits;
+  for (const Range& range : ranges) {
+    begins.emplace_back(range.begin);
+    ends.emplace_back(range.end);
+    limits.emplace_back(static_cast<int64_t>(std::min<size_t>(range.limit, INT64_MAX)));
+  }
+  const bool one = ranges.size() == 1;
+  PostgresStatement look{one ? "range" : "ranges", one ? kLookAndRange : kLookAndRanges,
+                         look_values(looks)};
+  look.values.push_back(one ? PostgresValue(ranges[0].begin) : postgres_byte_strings(begins));
+  look.values.push_back(one ? PostgresValue(ranges[0].end) : postgres_byte_strings(ends));
+  look.values.push_back(one ? postgres_number(*limits[0]) : postgres_numbers(limits));
   return look;
 }
 
@@ -168,7 +185,7 @@ class PostgresEngine::ServerConnection {
   std::unique_ptr<PostgresConnection> connection_;
 };
 
-// One read of a transaction: keys, or a range and its guard.
+// One read of a transaction: keys, or ranges and their guards.
 struct PostgresEngine::Read {
   explicit Read(Loop& loop, std::vector<std::string> wanted = {})
       : keys(std::move(wanted)), done(loop) {}
@@ -177,14 +194,14 @@ struct PostgresEngine::Read {
     int64_t version = 0;  // 0: the key does not exist
     std::optional<std::string> value;
   };
-  std::vector<std::string> keys;  // whose values are wanted; with a range: its guard
-  std::optional<Range> range;
+  std::vector<std::string> keys;  // whose values are wanted; with ranges: their guards
+  std::vector<Range> ranges;
   std::vector<std::pair<std::string, int64_t>> seen;  // what must still have these versions
 
   Result<void> result;
   bool outdated = false;                                       // something seen has changed
   std::vector<Found> found = std::vector<Found>(keys.size());  // of `keys`
-  std::vector<Entry> entries;
+  std::vector<std::vector<Entry>> entries;                     // of `ranges`
   Event done;
 
   Looks looks() const {
@@ -203,16 +220,18 @@ struct PostgresEngine::Read {
     found[at].version = rows.number(row, 1);
     found[at].value = rows.bytes(row, 2);
   }
-  void take_range(const PostgresRows& rows) {
+  void take_ranges(const PostgresRows& rows) {
+    entries.resize(ranges.size());
     for (size_t row = 0; row < rows.size(); row++) {
-      const auto index = static_cast<size_t>(rows.number(row, 0));
+      const int64_t index = rows.number(row, 0);
       if (index > 0) {
-        take_look(index - 1, rows, row);
+        take_look(static_cast<size_t>(index) - 1, rows, row);
       } else {
-        entries.push_back({std::string(rows.bytes(row, 3)), std::string(rows.bytes(row, 2))});
+        entries.at(static_cast<size_t>(-index) - 1)
+            .push_back({std::string(rows.bytes(row, 3)), std::string(rows.bytes(row, 2))});
       }
     }
-    std::ranges::sort(entries, {}, &Entry::key);  // UNION promises no order
+    for (auto& one : entries) std::ranges::sort(one, {}, &Entry::key);  // UNION promises no order
   }
 };
 
@@ -264,12 +283,25 @@ class PostgresEngine::Transaction final : public Txn {
     const bool guarded = !guard.empty() && guard != kIncludeDamaged;
     std::vector<std::string> guards(guarded ? 1 : 0, guard);
     const auto read = std::make_shared<Read>(engine_.loop_, std::move(guards));
-    read->range = std::move(range);
+    read->ranges.push_back(std::move(range));
     FF_CO_TRY(co_await look(read));
     if (guarded) {
       see(std::move(guard), read->found[0].version, true);
     } else {
       unguarded_ = true;
+    }
+    co_return std::move(read->entries[0]);
+  }
+
+  Task<Result<std::vector<std::vector<Entry>>>> fetch_ranges(
+      std::vector<GuardedRange> ranges) override {
+    std::vector<std::string> guards;
+    for (GuardedRange& one : ranges) guards.push_back(std::move(one.guard));
+    const auto read = std::make_shared<Read>(engine_.loop_, std::move(guards));
+    for (GuardedRange& one : ranges) read->ranges.push_back(std::move(one.range));
+    FF_CO_TRY(co_await look(read));
+    for (size_t i = 0; i < read->keys.size(); i++) {
+      see(read->keys[i], read->found[i].version, true);
     }
     co_return std::move(read->entries);
   }
@@ -336,10 +368,11 @@ class PostgresEngine::SnapshotTransaction final : public Txn {
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string) override {
     if (range.begin >= range.end) co_return std::vector<Entry>();
     Read read(loop_);
-    auto look = range_statement(Looks(), range);
+    read.ranges.push_back(std::move(range));
+    auto look = range_statement(Looks(), read.ranges);
     FF_CO_TRY(const auto rows, co_await run(std::move(look)));
-    read.take_range(rows.at(0));
-    co_return std::move(read.entries);
+    read.take_ranges(rows.at(0));
+    co_return std::move(read.entries[0]);
   }
 
   ServerConnection& connection_;
@@ -440,9 +473,9 @@ Task<void> PostgresEngine::serve_reads(ServerConnection& reader) {
     for (; !reads_.empty() && reads.size() < kReadsAtOnce; reads_.pop_front()) {
       Read& read = *reads.emplace_back(reads_.front());
       const Looks own = read.looks();
-      if (read.range) {
+      if (!read.ranges.empty()) {
         ranges.push_back(&read);
-        statements.push_back(range_statement(own, *read.range));
+        statements.push_back(range_statement(own, read.ranges));
         continue;
       }
       for (size_t i = 0; i < own.size(); i++) owners.emplace_back(&read, i);
@@ -458,7 +491,7 @@ Task<void> PostgresEngine::serve_reads(ServerConnection& reader) {
         const auto [read, at] = owners.at(static_cast<size_t>(found.number(row, 0)) - 1);
         read->take_look(at, found, row);
       }
-      for (size_t i = 0; i < ranges.size(); i++) ranges[i]->take_range(rows->at(i + 1));
+      for (size_t i = 0; i < ranges.size(); i++) ranges[i]->take_ranges(rows->at(i + 1));
     }
     for (const ReadPtr& read : reads) {
       read->result = rows ? Result<void>() : rows.error();

@@ -84,6 +84,7 @@ class SqliteStore::DbConnection {
     FF_TRY(auto database, database_.open_another());
     return on(std::move(database));
   }
+  Result<db::Database> open_check() { return database_.open_another(); }
   const std::string& moved_aside() const { return database_.moved_aside(); }
 
   // Adds checksums to the records of older versions. Resumes an interrupted migration.
@@ -207,6 +208,10 @@ class SqliteStore::DbConnection {
     log_error("recent writes to the store may be lost", {{"cause", broken_->message}});
     return *broken_;
   }
+  // Earlier commits become durable first.
+  void refuse_writes(const Error& damage) {
+    if (flush()) broken_ = damage;
+  }
   void read(Request& request) {
     auto transaction = database_.begin_read();
     if (!transaction) {
@@ -225,6 +230,7 @@ class SqliteStore::DbConnection {
    public:
     Transaction(DbConnection& connection, size_t reads_max)
         : Txn(reads_max), connection_(connection) {}
+    bool reads_take_round_trips() const override { return false; }
 
    private:
     Task<Result<std::optional<std::string>>> fetch(std::string key, bool) override {
@@ -371,7 +377,7 @@ namespace {
 Result<void> check_schema(const std::string& path, Clock& clock) {
   const std::span<const char* const> all = kMigrations;
   for (size_t version = 1; version < all.size(); version++) {
-    const auto opened = db::Database::open(path, all.first(version), clock, {});
+    const auto opened = db::Database::open(path, all.first(version), clock, {.check_pages = false});
     if (opened) {
       return Error{
           Errc::failed,
@@ -388,9 +394,11 @@ Result<void> check_schema(const std::string& path, Clock& clock) {
 Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const std::string& path, Clock& clock,
                                                        Options options) {
   if (!options.owned) FF_TRY(check_schema(path, clock));
+  const bool checks_first = options.on_corrupt == db::OnCorrupt::recreate;
   FF_TRY(auto writer, DbConnection::open(path, clock,
                                          {.on_corrupt = options.on_corrupt,
-                                          .synchronous = db::Synchronous::normal}));
+                                          .synchronous = db::Synchronous::normal,
+                                          .check_pages = checks_first}));
   FF_TRY(writer->migrate_records(options.owned));
   if (options.owned) FF_TRY(writer->begin_generation());
   std::unique_ptr<SqliteStore> store(new SqliteStore(clock, writer->moved_aside()));
@@ -403,6 +411,13 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const std::string& path, 
   for (unsigned i = 0; i < options.readers; i++) {
     store->threads_.emplace_back([&of = *store, i] { of.read_loop(*of.connections_[i + 1]); });
   }
+  if (!options.owned || checks_first) {
+    store->check_result_ = Result<void>();
+    return store;
+  }
+  FF_TRY(store->checked_, store->connections_[0]->open_check());
+  store->threads_.emplace_back(
+      [&of = *store, hint = std::move(options.corrupt_hint)] { of.check_file(hint); });
   return store;
 }
 
@@ -411,8 +426,13 @@ SqliteStore::SqliteStore(Clock& clock, std::string moved_aside)
 
 SqliteStore::~SqliteStore() {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     closing_ = true;
+    // An interruption has no effect on a check that is just about to start.
+    while (checked_ && !check_result_) {
+      checked_->interrupt();
+      ended_.wait_for(lock, std::chrono::milliseconds(5));
+    }
   }
   writes_.wanted.notify_all();
   reads_.wanted.notify_all();
@@ -423,6 +443,43 @@ CommitPosition SqliteStore::last_commit() const { return connections_[0]->last_c
 
 std::optional<uint64_t> SqliteStore::durable_position(uint64_t generation) const {
   return connections_[0]->durable_position(generation);
+}
+
+std::optional<Result<void>> SqliteStore::check_result() const {
+  const std::lock_guard lock(mutex_);
+  return check_result_;
+}
+
+// From now on `gauge` tells whether the file is damaged; null: nothing does any more.
+void SqliteStore::report_damage(Gauge* gauge) {
+  const std::lock_guard lock(mutex_);
+  damaged_ = gauge;
+  if (gauge != nullptr) gauge->set(is_damaged() ? 1 : 0);
+}
+
+bool SqliteStore::is_damaged() const {
+  return check_result_ && !*check_result_ && check_result_->error().code == Errc::corrupt;
+}
+
+void SqliteStore::check_file(const std::string& hint) {
+  auto result = checked_->check_pages();
+  std::unique_lock lock(mutex_);
+  if (closing_) result = Result<void>();  // it was interrupted
+  lock.unlock();
+  if (!result) {
+    Error& error = result.error();
+    error.hint = hint;
+    const bool corrupt = error.code == Errc::corrupt;
+    log_error(corrupt ? "the file of the store is damaged; ff makes no more changes to it"
+                      : "the file of the store could not be checked for damage",
+              {{"cause", error.message}, {"hint", hint}});
+    const std::lock_guard writing(writing_);
+    if (corrupt) connections_[0]->refuse_writes(error);
+  }
+  lock.lock();
+  check_result_ = std::move(result);
+  if (damaged_ != nullptr) damaged_->set(is_damaged() ? 1 : 0);
+  ended_.notify_all();
 }
 
 void SqliteStore::add(Queue& queue, std::vector<std::shared_ptr<Request>> requests) {
@@ -562,8 +619,16 @@ void SqliteStore::read_loop(DbConnection& connection) {
   }
 }
 
-SqliteEngine::SqliteEngine(SqliteStore& store, Loop& loop) : store_(store), loop_(loop) {}
-SqliteEngine::~SqliteEngine() = default;
+SqliteEngine::SqliteEngine(SqliteStore& store, Loop& loop, Metrics* metrics)
+    : store_(store), loop_(loop), reports_damage_(metrics != nullptr) {
+  if (metrics == nullptr) return;
+  store_.report_damage(
+      &metrics->gauge("ff_kv_damaged", "Whether the file of the store is damaged: 0 or 1"));
+}
+
+SqliteEngine::~SqliteEngine() {
+  if (reports_damage_) store_.report_damage(nullptr);
+}
 
 Task<Result<void>> SqliteEngine::run(TxnFunction function, int64_t deadline_ns) {
   return submit(Kind::write_durable, std::move(function), deadline_ns);

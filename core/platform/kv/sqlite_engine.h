@@ -10,6 +10,11 @@
 //
 // Each SQLite transaction increments the store's position in a row of its own. Each open() that
 // owns the file first records the current position with a new generation.
+//
+// The time to open a file does not depend on its size: a thread checks the structure of all pages
+// afterwards. If it finds damage, the store says so in the log and accepts no more writes, as it
+// would after a failed sync. Reads go on: each verifies the checksums of its records. While the
+// check runs, its snapshot keeps the write-ahead log from being used from its start again.
 #pragma once
 
 #include <condition_variable>
@@ -24,6 +29,7 @@
 
 #include "platform/base/clock.h"
 #include "platform/base/loop.h"
+#include "platform/base/metrics.h"
 #include "platform/db/database.h"
 #include "platform/kv/engine.h"
 
@@ -35,11 +41,13 @@ class SqliteStore {
   struct Options {
     db::OnCorrupt on_corrupt = db::OnCorrupt::refuse;
     unsigned readers = 2;  // threads
-    // This process is the only writer; begins a new generation (kv/commit_position.h).
+    // This process is the only writer; begins a new generation (kv/commit_position.h), and checks
+    // the file. Otherwise nobody does: the process that owns the file has.
     bool owned = true;
+    std::string corrupt_hint = {};  // what an operator can do about a damaged file
   };
   // Opens or creates the file `path`; its directory must exist. Errors: those of
-  // db::Database::open().
+  // db::Database::open(). OnCorrupt::recreate: checks the whole file first.
   static Result<std::unique_ptr<SqliteStore>> open(const std::string& path, Clock& clock,
                                                    Options options);
   // Completes all queued requests and joins the threads.
@@ -51,6 +59,8 @@ class SqliteStore {
   const std::string& moved_aside() const { return moved_aside_; }
   CommitPosition last_commit() const;
   std::optional<uint64_t> durable_position(uint64_t generation) const;
+  // The result of the check of the whole file; empty: it still runs.
+  std::optional<Result<void>> check_result() const;
 
  private:
   friend class SqliteEngine;
@@ -74,24 +84,31 @@ class SqliteStore {
   std::vector<std::shared_ptr<Request>> wait_for_requests(Queue& queue, size_t most);
   void write_loop(DbConnection& connection);
   void read_loop(DbConnection& connection);
+  void check_file(const std::string& hint);
+  void report_damage(Gauge* gauge);
+  bool is_damaged() const;
   void finish(const std::vector<std::shared_ptr<Request>>& requests);
 
   Clock& clock_;
   const std::string moved_aside_;
   std::mutex writing_;  // the writer's connection; taken before the other
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable ended_;  // a function has ended
   bool closing_ = false;
   bool writer_work_ = false;  // the writer, for something else than requests
   Queue writes_;
   Queue reads_;
   std::vector<std::unique_ptr<DbConnection>> connections_;  // the writer's first
+  std::optional<db::Database> checked_;                     // the connection of the check
+  std::optional<Result<void>> check_result_;
+  Gauge* damaged_ = nullptr;
   std::vector<std::thread> threads_;
 };
 
 class SqliteEngine final : public Engine, private Runnable {
  public:
-  SqliteEngine(SqliteStore& store, Loop& loop);
+  // With `metrics`: series ff_kv_damaged, of one engine of a store at most.
+  SqliteEngine(SqliteStore& store, Loop& loop, Metrics* metrics = nullptr);
   ~SqliteEngine() override;
 
   // Functions may run in a thread of the store. The task ends only after its function has ended,
@@ -115,6 +132,7 @@ class SqliteEngine final : public Engine, private Runnable {
 
   SqliteStore& store_;
   Loop& loop_;
+  const bool reports_damage_;
   // The requests of this turn of the loop. They go to the writer together, so that the tasks that
   // one commit has resumed form the next group commit.
   Requests gathered_;

@@ -30,6 +30,8 @@ Task<Result<std::optional<std::string>>> Txn::snapshot_get(std::string key) {
 Task<Result<std::optional<std::string>>> Txn::read(std::string key, bool watched) {
   const auto own = writes_.find(key);
   if (own != writes_.end()) co_return own->second;
+  const auto known = prefetched_.find(key);
+  if (known != prefetched_.end()) co_return known->second;
   FF_CO_TRY(count_read());
   FF_CO_TRY(auto stored, co_await fetch(key, watched));
   if (!stored) co_return std::optional<std::string>();
@@ -67,10 +69,63 @@ Task<Result<Txn::Values>> Txn::fetch_all(std::vector<std::string> keys) {
   co_return values;
 }
 
+Task<Result<void>> Txn::prefetch(std::vector<std::string> keys) {
+  if (!reads_take_round_trips()) co_return Result<void>();
+  std::ranges::sort(keys);
+  const auto repeated = std::ranges::unique(keys);
+  keys.erase(repeated.begin(), repeated.end());
+  std::erase_if(keys, [&](const std::string& key) {
+    return writes_.contains(key) || prefetched_.contains(key);
+  });
+  FF_CO_TRY(Values values, co_await get_all(keys));
+  for (size_t i = 0; i < keys.size(); i++) {
+    prefetched_.emplace(std::move(keys[i]), std::move(values[i]));
+  }
+  co_return Result<void>();
+}
+
+Task<Result<void>> Txn::prefetch_ranges(std::vector<GuardedRange> ranges) {
+  if (!reads_take_round_trips() || ranges.empty()) co_return Result<void>();
+  for (const GuardedRange& one : ranges) {
+    FF_CHECK(one.range.limit > 0 && one.range.begin < one.range.end && !one.guard.empty());
+    FF_CO_TRY(count_read());
+  }
+  FF_CO_TRY(auto found, co_await fetch_ranges(ranges));
+  for (size_t i = 0; i < ranges.size(); i++) {
+    std::string begin = ranges[i].range.begin;
+    PrefetchedRange prefetched{std::move(ranges[i].range), std::move(found.at(i))};
+    prefetched_ranges_.insert_or_assign(std::move(begin), std::move(prefetched));
+  }
+  co_return Result<void>();
+}
+
+Task<Result<std::vector<std::vector<Entry>>>> Txn::fetch_ranges(std::vector<GuardedRange> ranges) {
+  std::vector<std::vector<Entry>> found;
+  for (GuardedRange& one : ranges) {
+    FF_CO_TRY(auto entries, co_await fetch_range(std::move(one.range), std::move(one.guard)));
+    found.push_back(std::move(entries));
+  }
+  co_return found;
+}
+
+// The stored entries, prefetched or fetched now.
+Task<Result<std::vector<Entry>>> Txn::read_range(Range range, std::string guard) {
+  const auto known = prefetched_ranges_.find(range.begin);
+  if (known != prefetched_ranges_.end()) {
+    const Range& has = known->second.range;
+    const std::vector<Entry>& entries = known->second.entries;
+    if (has.end == range.end && (has.limit >= range.limit || entries.size() < has.limit)) {
+      const auto count = static_cast<ptrdiff_t>(std::min(range.limit, entries.size()));
+      co_return std::vector<Entry>(entries.begin(), entries.begin() + count);
+    }
+  }
+  FF_CO_TRY(count_read());
+  co_return co_await fetch_range(std::move(range), std::move(guard));
+}
+
 Task<Result<std::vector<Entry>>> Txn::range(Range range, std::string guard) {
   FF_CHECK(range.limit > 0);
   FF_CHECK(!guard.empty() || reads_max_ == kNoLimit);
-  FF_CO_TRY(count_read());
   const size_t limit = range.limit;
   const bool with_damaged = guard == kIncludeDamaged;
   const auto first = writes_.lower_bound(range.begin);
@@ -78,7 +133,7 @@ Task<Result<std::vector<Entry>>> Txn::range(Range range, std::string guard) {
   // Each own erasure may hide one entry.
   range.limit += static_cast<size_t>(
       std::count_if(first, last, [](const auto& write) { return !write.second.has_value(); }));
-  FF_CO_TRY(auto stored, co_await fetch_range(std::move(range), std::move(guard)));
+  FF_CO_TRY(auto stored, co_await read_range(std::move(range), std::move(guard)));
   for (Entry& entry : stored) {
     auto value = verified_value(entry.key, std::move(entry.value));
     if (!value && !with_damaged) co_return std::move(value).error();

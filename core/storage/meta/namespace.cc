@@ -30,11 +30,14 @@ Task<Result<void>> Namespace::view(kv::TxnFunction function) {
 }
 
 // An error leaves no reply: a retry may have another result.
-Task<Result<Inode>> Namespace::execute_once(RequestId request, Body body, bool durable) {
+Task<Result<Inode>> Namespace::execute_once(RequestId request, std::vector<std::string> reads,
+                                            Body body, bool durable) {
   if (request.slot >= kSlots) co_return fail(Errc::usage, "invalid slot {}", request.slot);
   Inode result;
+  const std::string key = keys::of(keys::kReply, request.client, request.slot);
+  reads.push_back(key);
   kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
-    const std::string key = keys::of(keys::kReply, request.client, request.slot);
+    FF_CO_TRY(co_await txn.prefetch(reads));
     FF_CO_TRY(const auto before, co_await read_record<wire::Answer>(txn, key));
     if (before && before->sequence() == request.sequence) {
       if (before->has_error()) co_return rpc::from_wire(before->error());
@@ -189,7 +192,8 @@ Task<Result<Inode>> Namespace::create(Caller caller, RequestId request, InodeId 
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     co_return co_await create_step(txn, caller, dir, name, create, made, now_ns);
   };
-  co_return co_await execute_once(request, std::move(body));
+  std::vector<std::string> reads = {keys::inode(dir), keys::dentry(dir, name)};
+  co_return co_await execute_once(request, std::move(reads), std::move(body));
 }
 
 Result<Layout> Namespace::new_file_layout(Layout wanted) {
@@ -264,7 +268,8 @@ Task<Result<Inode>> Namespace::link(Caller caller, RequestId request, InodeId id
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     co_return co_await link_step(txn, caller, id, dir, name, now_ns);
   };
-  co_return co_await execute_once(request, std::move(body));
+  std::vector<std::string> reads = {keys::inode(dir), keys::dentry(dir, name), keys::inode(id)};
+  co_return co_await execute_once(request, std::move(reads), std::move(body));
 }
 
 Task<Result<Inode>> unlink_step(kv::Txn& txn, const Caller& caller, InodeId dir,
@@ -287,7 +292,8 @@ Task<Result<Inode>> Namespace::unlink(Caller caller, RequestId request, InodeId 
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     co_return co_await unlink_step(txn, caller, dir, name, holder, now_ns);
   };
-  co_return co_await execute_once(request, std::move(body));
+  std::vector<std::string> reads = {keys::inode(dir), keys::dentry(dir, name)};
+  co_return co_await execute_once(request, std::move(reads), std::move(body));
 }
 
 Task<Result<Inode>> rmdir_step(kv::Txn& txn, const Caller& caller, InodeId dir,
@@ -310,7 +316,8 @@ Task<Result<Inode>> Namespace::rmdir(Caller caller, RequestId request, InodeId d
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     co_return co_await rmdir_step(txn, caller, dir, name, now_ns);
   };
-  co_return co_await execute_once(request, std::move(body));
+  std::vector<std::string> reads = {keys::inode(dir), keys::dentry(dir, name)};
+  co_return co_await execute_once(request, std::move(reads), std::move(body));
 }
 
 Task<Result<Inode>> Namespace::remove_tree(Caller caller, RequestId request, InodeId dir,
@@ -336,7 +343,8 @@ Task<Result<Inode>> Namespace::remove_tree(Caller caller, RequestId request, Ino
     txn.put(keys::of(keys::kRemovedTree, found.inode.id), "");
     co_return found.inode;
   };
-  co_return co_await execute_once(request, std::move(body));
+  std::vector<std::string> reads = {keys::inode(dir), keys::dentry(dir, name)};
+  co_return co_await execute_once(request, std::move(reads), std::move(body));
 }
 
 Task<Result<void>> Namespace::renew_client(uint64_t client) {

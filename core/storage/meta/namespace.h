@@ -258,8 +258,10 @@ class Namespace {
 
  private:
   using Body = std::function<Task<Result<Inode>>(kv::Txn&)>;
-  // `durable`: the change is durable when this returns.
-  Task<Result<Inode>> execute_once(RequestId request, Body body, bool durable = false);
+  // `reads`: keys that `body` reads in any case, for one round trip. `durable`: the change is
+  // durable when this returns.
+  Task<Result<Inode>> execute_once(RequestId request, std::vector<std::string> reads, Body body,
+                                   bool durable = false);
   Task<Result<void>> change(kv::TxnFunction function);
   Task<Result<void>> view_inline(kv::TxnFunction function);
   Task<Result<bool>> truncation_pending(InodeId id, uint64_t truncate_seq);

@@ -42,7 +42,8 @@ Task<Result<Inode>> Namespace::set_attributes(Caller caller, RequestId request, 
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     co_return co_await set_attributes_step(txn, caller, id, to, now_ns);
   };
-  co_return co_await execute_once(request, std::move(body));
+  std::vector<std::string> reads = {keys::inode(id)};
+  co_return co_await execute_once(request, std::move(reads), std::move(body));
 }
 
 Task<Result<Inode>> Namespace::set_layout(Caller caller, RequestId request, InodeId id,
@@ -73,7 +74,8 @@ Task<Result<Inode>> Namespace::set_layout(Caller caller, RequestId request, Inod
     put_inode(txn, inode);
     co_return co_await with_times(txn, std::move(inode));
   };
-  co_return co_await execute_once(request, std::move(body));
+  std::vector<std::string> reads = {keys::inode(id)};
+  co_return co_await execute_once(request, std::move(reads), std::move(body));
 }
 
 namespace {
@@ -161,7 +163,8 @@ Task<Result<Inode>> Namespace::set_xattr(Caller caller, RequestId request, Inode
     }
     co_return co_await with_times(txn, std::move(inode));
   };
-  co_return co_await execute_once(request, std::move(body));
+  std::vector<std::string> reads = {keys::inode(id), xattr_key(id, name)};
+  co_return co_await execute_once(request, std::move(reads), std::move(body));
 }
 
 }  // namespace ff::meta

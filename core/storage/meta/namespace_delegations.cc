@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "platform/base/text.h"
+#include "storage/meta/batch_prefetch.h"
 #include "storage/meta/namespace_steps.h"
 #include "storage/meta/records.h"
 #include "storage/meta/service.h"
@@ -311,9 +312,11 @@ Task<Result<std::vector<InodeId>>> Namespace::apply_batch(RequestId request,
                                                           wire::BatchRequest batch) {
   const auto tables = options_.tables();
   std::vector<InodeId> recalled;
+  const BatchPrefetch prefetch(batch);
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     FF_CO_TRY(auto lease, co_await find_lease(txn, batch.lease()));
     if (!lease || lease->ending()) co_return lease_lost_error();
+    FF_CO_TRY(co_await prefetch.prefetch_rest(txn));
     Batch applied(txn, batch.lease(), *lease, *tables);
     for (const wire::BatchOperation& operation : batch.operations()) {
       FF_CO_TRY(co_await applied.apply(operation));
@@ -324,7 +327,7 @@ Task<Result<std::vector<InodeId>>> Namespace::apply_batch(RequestId request,
     // The reply that a retry gets is a valid inode; the client knows the results.
     co_return co_await read_inode(txn, kRoot);
   };
-  FF_CO_TRY(co_await execute_once(request, std::move(body)));
+  FF_CO_TRY(co_await execute_once(request, prefetch.first_keys(), std::move(body)));
   co_return recalled;
 }
 

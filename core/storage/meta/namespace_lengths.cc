@@ -54,7 +54,8 @@ Task<Result<Inode>> Namespace::truncate(Caller caller, RequestId request, InodeI
     txn.put(keys::of(keys::kTruncation, id), "");
     co_return inode;
   };
-  co_return co_await execute_once(request, std::move(body), true);
+  std::vector<std::string> reads = {keys::inode(id)};
+  co_return co_await execute_once(request, std::move(reads), std::move(body), true);
 }
 
 Task<Result<void>> Namespace::truncation_done(InodeId id, uint64_t truncate_seq) {
@@ -131,7 +132,8 @@ Task<Result<Inode>> Namespace::append(RequestId request, InodeId id, uint64_t si
     put_inode(txn, inode);
     co_return inode;
   };
-  co_return co_await execute_once(request, std::move(body));
+  std::vector<std::string> reads = {keys::inode(id)};
+  co_return co_await execute_once(request, std::move(reads), std::move(body));
 }
 
 Task<Result<bool>> Namespace::truncation_pending(InodeId id, uint64_t truncate_seq) {

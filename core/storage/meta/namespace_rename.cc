@@ -222,7 +222,10 @@ Task<Result<Inode>> Namespace::rename(Caller caller, RequestId request, Rename r
       FF_CO_TRY(places.check());
       co_return co_await apply(txn, places, now_ns);
     };
-    auto done = co_await execute_once(request, std::move(body));
+    std::vector<std::string> reads = {
+        keys::inode(rename.from_dir), keys::dentry(rename.from_dir, rename.from),
+        keys::inode(rename.to_dir), keys::dentry(rename.to_dir, rename.to)};
+    auto done = co_await execute_once(request, std::move(reads), std::move(body));
     if (!overtaken || clock_.steady_ns() >= until_ns) co_return done;
   }
 }

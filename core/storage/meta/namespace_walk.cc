@@ -132,6 +132,10 @@ Task<Result<Inode>> Namespace::lookup(Caller caller, InodeId dir, std::string na
   FF_CO_TRY(check_name(name));
   Inode inode;
   kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
+    if (txn.reads_take_round_trips()) {
+      std::vector<std::string> reads = {keys::inode(dir), keys::dentry(dir, name)};
+      FF_CO_TRY(co_await txn.prefetch(std::move(reads)));
+    }
     FF_CO_TRY(auto found, co_await find_child(txn, caller, dir, name));
     FF_CO_TRY(inode, co_await with_times(txn, std::move(found.inode)));
     co_return Result<void>();

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -113,7 +114,7 @@ class EngineFixture : public testing::Test {
   // `clients_run()` tells whether some are still to come.
   void check_history(const MakeEngine& make, int times, const std::function<void()>& faults) {
     const uint64_t seed = system_seed();
-    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::cout << "seed " << seed << "\n";
     std::vector<std::unique_ptr<RecordingClient>> clients(6);
     std::vector<std::thread> threads;
     loops_ = 2;

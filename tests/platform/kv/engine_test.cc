@@ -147,6 +147,87 @@ TEST_P(EngineTest, ManyKeysAreReadTogether) {
   EXPECT_EQ(over.error().code, Errc::failed) << over.error().message;
 }
 
+// Prefetched keys and ranges give what the transaction would read without: own writes cover them.
+TEST_P(EngineTest, WhatIsPrefetchedIsReadAsWithout) {
+  for (const char* const key : {"a", "d/1", "d/2", "d/3", "e/1"}) {
+    ASSERT_TRUE(run([&](Txn& txn) -> Task<Result<void>> {
+                  txn.put(key, "old");
+                  for (const char* const guard : {"guard/d", "guard/e", "guard/f"})
+                    txn.put(guard, "");
+                  co_return Result<void>();
+                }).ok());
+  }
+  const Range d{"d/", "d0", 2}, e{"e/", "e0", 1}, f{"f/", "f0", 1}, more{"d/", "d0", 10};
+  Value a, none, own;
+  std::vector<Entry> two, after_erasure, all, one, empty;
+  ASSERT_TRUE(run([&](Txn& txn) -> Task<Result<void>> {
+                txn.put("own", "new");
+                std::vector<std::string> keys = {"none", "a", "a", "own"};
+                FF_CO_TRY(co_await txn.prefetch(std::move(keys)));
+                std::vector<GuardedRange> ranges;
+                ranges.push_back({d, "guard/d"});
+                ranges.push_back({e, "guard/e"});
+                ranges.push_back({f, "guard/f"});
+                FF_CO_TRY(co_await txn.prefetch_ranges(std::move(ranges)));
+                FF_CO_TRY(a, co_await txn.get("a"));
+                FF_CO_TRY(none, co_await txn.get("none"));
+                FF_CO_TRY(own, co_await txn.get("own"));
+                FF_CO_TRY(two, co_await txn.range(d, "guard/d"));
+                FF_CO_TRY(one, co_await txn.range(e, "guard/e"));
+                FF_CO_TRY(empty, co_await txn.range(f, "guard/f"));
+                txn.erase("d/1");
+                txn.put("a", "new");
+                txn.put("guard/d", "");
+                FF_CO_TRY(a, co_await txn.get("a"));
+                FF_CO_TRY(after_erasure, co_await txn.range(d, "guard/d"));
+                FF_CO_TRY(all, co_await txn.range(more, "guard/d"));
+                co_return Result<void>();
+              }).ok());
+  EXPECT_EQ(a, Value("new"));
+  EXPECT_EQ(none, Value());
+  EXPECT_EQ(own, Value("new"));
+  EXPECT_EQ(two, (std::vector<Entry>{{"d/1", "old"}, {"d/2", "old"}}));
+  EXPECT_EQ(one, (std::vector<Entry>{{"e/1", "old"}}));
+  EXPECT_EQ(empty, std::vector<Entry>());
+  EXPECT_EQ(after_erasure, (std::vector<Entry>{{"d/2", "old"}, {"d/3", "old"}}));
+  EXPECT_EQ(all, after_erasure);
+}
+
+// One that changes after it was prefetched, a key or a range, makes the transaction run again.
+TEST_P(EngineTest, WhatIsPrefetchedIsWatched) {
+  if (GetParam().name == "sqlite") GTEST_SKIP() << "SQLite runs one transaction at a time";
+  const auto other = store_->engine(loop_);
+  for (const std::string changed : {"a", "r/1"}) {
+    int runs = 0;
+    Value value;
+    std::vector<Entry> entries;
+    ASSERT_TRUE(run([&](Txn& txn) -> Task<Result<void>> {
+                  std::vector<std::string> keys = {"a"};
+                  FF_CO_TRY(co_await txn.prefetch(std::move(keys)));
+                  std::vector<GuardedRange> ranges;
+                  ranges.push_back({{"r/", "r0", 5}, "guard"});
+                  FF_CO_TRY(co_await txn.prefetch_ranges(std::move(ranges)));
+                  if (runs++ == 0) {
+                    auto changing = other->run(
+                        [&changed](Txn& inner) -> Task<Result<void>> {
+                          inner.put(changed, "changed");
+                          if (changed != "a") inner.put("guard", "");
+                          co_return Result<void>();
+                        },
+                        INT64_MAX);
+                    FF_CO_TRY(co_await std::move(changing));
+                  }
+                  FF_CO_TRY(value, co_await txn.get("a"));
+                  const Range range{"r/", "r0", 5};
+                  FF_CO_TRY(entries, co_await txn.range(range, "guard"));
+                  txn.put("out", value.value_or("") + std::to_string(entries.size()));
+                  co_return Result<void>();
+                }).ok());
+    EXPECT_GE(runs, 2) << changed;
+    EXPECT_EQ(get("out"), Value(changed == "a" ? "changed0" : "changed1"));
+  }
+}
+
 // Each of the keys counts: one that changes before the commit makes the transaction run again.
 TEST_P(EngineTest, KeysThatAreReadTogetherAreWatched) {
   if (GetParam().name == "sqlite") GTEST_SKIP() << "SQLite runs one transaction at a time";

@@ -121,7 +121,13 @@ class LostPowerTest : public testing::Test {
     vfs_.leave(dir_.path(), after.path(), rng_, all);
     const auto store = SqliteStore::open(after / "kv.db", clock_, {});
     EXPECT_TRUE(store.ok()) << store.error().message;
-    return store.ok() ? state_of(**store) : -1;
+    if (!store) return -1;
+    const int64_t deadline_ns = clock_.steady_ns() + 60 * kSecond;
+    while (!(*store)->check_result() && clock_.steady_ns() < deadline_ns) {
+      clock_.sleep_ns(kMillisecond);
+    }
+    EXPECT_TRUE((*store)->check_result().value().ok());
+    return state_of(**store);
   }
   void expect_sound() {
     const int found = left();

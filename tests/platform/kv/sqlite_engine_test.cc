@@ -47,6 +47,16 @@ class SqliteEngineTest : public testing::Test {
     return value;
   }
 
+  // The result of the check of the whole file, once it has ended.
+  Result<void> checked(const SqliteStore& store) {
+    const int64_t deadline_ns = clock_.steady_ns() + 60 * kSecond;
+    for (;;) {
+      if (const auto result = store.check_result()) return *result;
+      if (clock_.steady_ns() > deadline_ns) return fail(Errc::deadline, "the check does not end");
+      clock_.sleep_ns(kMillisecond);
+    }
+  }
+
   SystemClock clock_;
   SystemLoop loop_{clock_};
   io::TempDir dir_;
@@ -120,6 +130,46 @@ TEST_F(SqliteEngineTest, ACorruptFileIsRefusedOrPutAside) {
   ASSERT_TRUE(store.ok());
   EXPECT_FALSE((*store)->moved_aside().empty());
   EXPECT_EQ(get(**store, "a"), std::nullopt);
+}
+
+// A file whose structure is damaged opens at once, without being read; its check finds the damage,
+// and then the store takes no more changes, and says so to the operator.
+TEST_F(SqliteEngineTest, DamageIsFoundAfterOpening) {
+  {
+    const auto store = open();
+    for (int i = 0; i < 60; i++) {
+      ASSERT_TRUE(put(*store, fmt::format("key/{:02}", i), std::string(1500, 'x')).ok());
+    }
+    EXPECT_TRUE(checked(*store).ok());
+  }
+  {
+    std::fstream file(dir_ / "kv.db", std::ios::in | std::ios::out | std::ios::binary);
+    constexpr std::streamoff kPage = 4096;
+    file.seekp(0, std::ios::end);
+    file.seekp(file.tellp() / kPage / 2 * kPage);
+    file << std::string(kPage, '\x55');
+  }
+  SqliteStore::Options options;
+  options.corrupt_hint = "call the operator";
+  const auto store = SqliteStore::open(dir_ / "kv.db", clock_, options).value();
+  Metrics metrics;
+  const SqliteEngine reporting(*store, loop_, &metrics);
+  const auto found = checked(*store);
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, Errc::corrupt) << found.error().message;
+  EXPECT_NE(found.error().message.find("kv.db"), std::string::npos);
+  EXPECT_NE(metrics.text().find("ff_kv_damaged 1"), std::string::npos) << metrics.text();
+  const auto refused = put(*store, "key/00", "new");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::corrupt);
+  EXPECT_EQ(refused.error().hint, "call the operator");
+  EXPECT_EQ(get(*store, "key/00"), std::string(1500, 'x'));  // what is whole can be read
+  // Whoever accepts the loss gets an empty store at once.
+  options.on_corrupt = db::OnCorrupt::recreate;
+  const auto fresh = SqliteStore::open(dir_ / "kv.db", clock_, options).value();
+  EXPECT_FALSE(fresh->moved_aside().empty());
+  EXPECT_TRUE(checked(*fresh).ok());
+  EXPECT_TRUE(put(*fresh, "key/00", "new").ok());
 }
 
 // Files of before values had seals, also when whoever brought one forward was killed at it.
