@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "platform/simd/crc32c.h"
 #include "storage/chunk/aligned_buffer.h"
 #include "storage/chunk/chunk_store.h"
 #include "storage/chunk/logged_rows.h"
@@ -100,7 +101,7 @@ ChunkStore::ChunkIds ChunkStore::chunks_in_log(uint64_t end) const {
 }
 
 // Writes the units of a committed version that are in the log before `end` to its block. Bytes that
-// do not match their CRC32C keep it, and are found by the next read.
+// do not match their CRC32C keep it: reads of them fail, and the chain repairs the chunk.
 Task<Result<void>> ChunkStore::write_units(ChunkVersion version, uint64_t end, MovedChunk& moved) {
   std::ranges::copy_if(version.logged, std::back_inserter(moved.written),
                        [&](const LoggedUnit& unit) { return unit.lsn < end; });
@@ -118,8 +119,9 @@ Task<Result<void>> ChunkStore::write_units(ChunkVersion version, uint64_t end, M
     std::memset(bytes.span().data(), 0, bytes.span().size());
     for (size_t j = 0; j < count; ++j) {
       const LoggedUnit& unit = units[i + j];
-      FF_CO_TRY(co_await read_log(
-          unit.lsn, bytes.span().subspan(j * unit_bytes, version.unit_length(unit.unit))));
+      const ByteSpan into = bytes.span().subspan(j * unit_bytes, version.unit_length(unit.unit));
+      FF_CO_TRY(co_await read_log(unit.lsn, into));
+      if (simd::crc32c(into) != unit.crc) version.set_suspect(true);
       (*crcs)[unit.unit] = unit.crc;
     }
     FF_CO_TRY(co_await blocks_.write(version.block, units[i].unit * unit_bytes, bytes.span()));

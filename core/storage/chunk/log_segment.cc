@@ -3,9 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "platform/base/bytes.h"
+#include "platform/base/log.h"
 #include "platform/simd/crc32c.h"
+#include "storage/chunk/chunk_record.h"
+#include "storage/chunk/rows.h"
 
 namespace ff::chunk {
 namespace {
@@ -29,6 +33,52 @@ std::optional<SegmentHeader> decode_header(ByteView bytes, uint32_t disk) {
                              .disk = load_le<uint32_t>(at + 32),
                              .salt = load_le<uint32_t>(at + 36)};
   return header.disk == disk ? std::optional(header) : std::nullopt;
+}
+
+using CrcsByLsn = std::map<uint64_t, uint32_t>;
+
+// The CRC32C of the data in the log to which `rows` refer.
+CrcsByLsn data_crcs(std::string_view rows) {
+  CrcsByLsn crcs;
+  while (const auto row = take_row(rows)) {
+    if (row->kind != RowView::Kind::put || row->key[0] != static_cast<char>(RowKind::logged)) {
+      continue;
+    }
+    const auto unit = decode_logged(0, row->value);
+    if (!unit) continue;
+    if (unit->committed) crcs[unit->committed->lsn] = unit->committed->crc;
+    if (unit->pending && unit->pending->data) {
+      crcs[unit->pending->data->lsn] = unit->pending->data->crc;
+    }
+  }
+  return crcs;
+}
+
+// The CRC32C, which continues `crc`, that rows at `lsn` would have with the data that was written;
+// nothing when they are malformed, or data is not named.
+std::optional<uint32_t> crc_with_intact_data(std::string_view rows, uint64_t lsn, uint32_t crc) {
+  const CrcsByLsn crcs = data_crcs(rows);
+  for (std::string_view left = rows; !left.empty();) {
+    const std::string_view before = left;
+    const auto row = take_row(left);
+    if (!row) return std::nullopt;
+    const std::string_view text = before.substr(0, before.size() - left.size());
+    if (row->kind != RowView::Kind::data) {
+      crc = simd::crc32c(as_bytes(text), crc);
+      continue;
+    }
+    crc = simd::crc32c(as_bytes(text.substr(0, kDataAt)), crc);
+    uint64_t at = lsn + (before.data() - rows.data()) + kDataAt;
+    for (const uint64_t end = at + row->value.size(); at < end;) {
+      const auto unit = crcs.find(at);
+      if (unit == crcs.end()) return std::nullopt;
+      const auto next = std::next(unit);
+      const uint64_t unit_end = next == crcs.end() ? end : std::min(end, next->first);
+      crc = simd::crc32c_combine(crc, unit->second, unit_end - at);
+      at = unit_end;
+    }
+  }
+  return crc;
 }
 
 }  // namespace
@@ -89,10 +139,10 @@ Result<SegmentReader> SegmentReader::open(io::File& file, const SegmentHeader& h
   const ByteSpan into(reinterpret_cast<std::byte*>(entries.data()), entries.size());
   FF_TRY(const size_t got, file.read_at(into, kSegmentDataAt));
   entries.resize(got);
-  return SegmentReader(header, std::move(entries));
+  return SegmentReader(header, file.path(), std::move(entries));
 }
 
-std::optional<SegmentReader::Entry> SegmentReader::entry_at(uint64_t at) const {
+std::optional<SegmentReader::Entry> SegmentReader::entry_at(uint64_t at, Data data) const {
   if (entries_.size() < kEntryHeaderBytes || at > entries_.size() - kEntryHeaderBytes) {
     return std::nullopt;
   }
@@ -101,16 +151,34 @@ std::optional<SegmentReader::Entry> SegmentReader::entry_at(uint64_t at) const {
   const uint64_t rows = load_le<uint32_t>(from + 4);
   const uint64_t bytes = entry_bytes(rows);
   if (bytes > entries_.size() - at) return std::nullopt;
+  const Entry entry{.bytes = bytes,
+                    .durable_lsn = load_le<uint64_t>(from + 16),
+                    .rows = std::string_view(entries_).substr(at + kEntryHeaderBytes, rows)};
   const ByteView covered(from + sizeof(uint32_t), bytes - sizeof(uint32_t));
-  if (load_le<uint32_t>(from) != simd::crc32c(covered, header_.salt)) return std::nullopt;
-  return Entry{.bytes = bytes,
-               .durable_lsn = load_le<uint64_t>(from + 16),
-               .rows = std::string_view(entries_).substr(at + kEntryHeaderBytes, rows)};
+  std::optional<uint32_t> crc;
+  if (data == Data::intact) {
+    crc = simd::crc32c(covered, header_.salt);
+  } else {
+    const size_t before = kEntryHeaderBytes - sizeof(uint32_t);
+    crc = crc_with_intact_data(entry.rows, header_.first_lsn + at + kEntryHeaderBytes,
+                               simd::crc32c(covered.first(before), header_.salt));
+    if (crc) crc = simd::crc32c(covered.subspan(before + rows), *crc);
+  }
+  return crc == load_le<uint32_t>(from) ? std::optional(entry) : std::nullopt;
 }
 
-std::optional<std::string_view> SegmentReader::next() {
-  const auto entry = entry_at(at_);
-  if (!entry) return std::nullopt;
+bool SegmentReader::has_damaged_data() const {
+  return !entry_at(at_) && entry_at(at_, Data::damaged);
+}
+
+std::optional<std::string_view> SegmentReader::next(uint64_t durable_lsn) {
+  auto entry = entry_at(at_);
+  if (!entry) {
+    entry = entry_at(at_, Data::damaged);
+    if (!entry || lsn() + entry->bytes > durable_lsn) return std::nullopt;
+    log_error("the log of a disk holds damaged data: reads of its chunk fail until it is repaired",
+              {{"file", path_}, {"position", lsn()}});
+  }
   at_ += entry->bytes;
   durable_lsn_ = std::max(durable_lsn_, entry->durable_lsn);
   return entry->rows;

@@ -24,7 +24,7 @@ Result<void> read_closed_segment(uint32_t disk_crc, const ClosedSegment& segment
   if (header && header->sequence == segment.sequence) {
     FF_TRY(auto reader, SegmentReader::open(*segment.file, *header));
     while (reader.lsn() < segment.end_lsn) {
-      const auto rows = reader.next();
+      const auto rows = reader.next(segment.end_lsn);
       if (!rows) break;
       FF_TRY(visit(*rows));
     }
@@ -68,6 +68,20 @@ Error MetadataLog::lost(uint64_t lsn) const {
   return error;
 }
 
+// The highest durable LSN in the segments from `sequence` on.
+Result<uint64_t> MetadataLog::read_durable_lsn(uint64_t sequence) {
+  uint64_t highest = 0;
+  for (const auto& [slot, found] : slots_) {
+    if (found < sequence) continue;
+    FF_TRY(const auto file, disk_.open(path_of(slot), {.access = io::AccessMode::read}));
+    FF_TRY(const auto header, read_header(*file, disk_crc_));
+    if (!header) continue;
+    FF_TRY(const auto reader, SegmentReader::open(*file, *header));
+    highest = std::max(highest, reader.durable_lsn());
+  }
+  return highest;
+}
+
 Result<void> MetadataLog::open(uint64_t sequence, uint64_t lsn, const VisitRows& visit) {
   FF_TRY(find_segments());
   end_lsn_ = durable_lsn_ = lsn;
@@ -92,7 +106,12 @@ Result<void> MetadataLog::open(uint64_t sequence, uint64_t lsn, const VisitRows&
       unsynced_.push_back(file);
     }
     while (!ended) {
-      const auto rows = reader.next();
+      auto rows = reader.next();
+      if (!rows && reader.has_damaged_data()) {
+        // What was not durable may be torn: then the log ends there.
+        FF_TRY(const uint64_t durable_lsn, read_durable_lsn(found));
+        rows = reader.next(durable_lsn);
+      }
       if (!rows) break;
       FF_TRY(visit(*rows));
     }

@@ -82,6 +82,7 @@ class MetadataLog {
  private:
   std::string path_of(uint32_t slot) const;
   Result<void> find_segments();
+  Result<uint64_t> read_durable_lsn(uint64_t sequence);
   Error lost(uint64_t lsn) const;
   Result<std::shared_ptr<io::File>> open_slot(uint32_t slot);
   Result<void> reserve(io::File& file);

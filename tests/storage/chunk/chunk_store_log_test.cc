@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "platform/base/gate.h"
+#include "platform/io/files.h"
 #include "storage/chunk/chunk_world.h"
 
 namespace ff::chunk {
@@ -230,6 +231,74 @@ TEST_F(LogTest, FlippedBitsInTheLogAreNeverRead) {
     ASSERT_TRUE(ok(world_.disk.flip_bit(path, bit)));
   }
   EXPECT_TRUE(world_.get(id_) == text_);
+}
+
+// The place of `bytes` in the log, as a bit of the file that holds them.
+std::pair<std::string, uint64_t> find_bit(io::Disk& disk, const std::string& bytes) {
+  for (const std::string& path : metadata_files(disk, "chunks.log-")) {
+    const auto found = io::read_file(disk, path, kGiB)->find(bytes);
+    if (found != std::string::npos) return {path, 8 * (found + bytes.size() / 2)};
+  }
+  return {"", 0};
+}
+
+// A flipped bit in the data of an update costs that update only, whenever it is noticed.
+TEST_F(LogTest, AFlippedBitOfDataDamagesOneChunkAndNotTheDisk) {
+  const ChunkId other{.inode = 9, .index = 7};
+  ASSERT_TRUE(ok(world_.write(other, text_)));
+  for (const bool restart : {false, true}) {
+    SCOPED_TRACE(restart);
+    ASSERT_TRUE(ok(overwrite(8192, 12288)));  // three units in one piece of data
+    const auto [path, bit] = find_bit(world_.disk, text_.substr(12288, 4096));
+    ASSERT_NE(path, "");
+    ASSERT_TRUE(ok(world_.write(other, text_.substr(0, 4096), 4096)));
+    ASSERT_TRUE(ok(world_.run(world_.store->sync())));
+    ASSERT_TRUE(ok(world_.write(other, text_.substr(0, 4096), 4096)));  // says that it is durable
+    ASSERT_TRUE(ok(world_.disk.flip_bit(path, bit)));
+    if (restart) {
+      world_.kill();
+      ASSERT_TRUE(ok(world_.open()));
+      EXPECT_EQ(world_.store->list_damaged(kTarget, {}, 9), std::vector{id_});
+    } else {
+      fill_log();
+    }
+    EXPECT_TRUE(ok(world_.store->health()));
+    EXPECT_EQ(world_.get(id_), "(corrupt)");
+    EXPECT_EQ(world_.read(id_, 12288, 4096), "(corrupt)");
+    EXPECT_TRUE(world_.read(id_, 8192, 4096) == text_.substr(8192, 4096));
+    EXPECT_TRUE(world_.read(other, 4096, 4096) == text_.substr(0, 4096));
+    // Written anew, as by the chain.
+    ASSERT_TRUE(ok(world_.replace(id_, text_)));
+    EXPECT_TRUE(world_.get(id_) == text_);
+    ASSERT_TRUE(ok(world_.run(world_.store->sync())));
+  }
+}
+
+// The same of a pending version, which moves on in the log.
+TEST_F(LogTest, AFlippedBitOfAPendingVersionDamagesThatVersionOnly) {
+  const std::string data = bytes_of(77, 4096);
+  ASSERT_TRUE(ok(world_.pend(world_.update(id_, UpdateType::write, data, 8192))));
+  ASSERT_TRUE(ok(world_.run(world_.store->sync())));
+  const auto [path, bit] = find_bit(world_.disk, data);
+  ASSERT_TRUE(ok(world_.disk.flip_bit(path, bit)));
+  for (int i = 0; i < 2; ++i) {
+    fill_log();
+    EXPECT_TRUE(ok(world_.store->health()));
+    EXPECT_EQ(world_.get(id_, VersionKind::pending), "(corrupt)");
+    EXPECT_TRUE(world_.get(id_) == text_);
+  }
+}
+
+// Data that was not durable may be missing after a power loss, and its rows with it.
+TEST_F(LogTest, DataThatIsTornAtTheEndOfTheLogIsTakenBack) {
+  const std::string before = text_;
+  ASSERT_TRUE(ok(overwrite(8192, 4096)));
+  const auto [path, bit] = find_bit(world_.disk, text_.substr(8192, 4096));
+  ASSERT_NE(path, "");
+  world_.kill();
+  ASSERT_TRUE(ok(world_.disk.flip_bit(path, bit)));
+  ASSERT_TRUE(ok(world_.open()));
+  EXPECT_TRUE(world_.get(id_) == before);
 }
 
 TEST_F(LogTest, TheTargetIsRemovedWithItsDataInTheLog) {
