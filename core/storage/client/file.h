@@ -147,7 +147,11 @@ class File : public std::enable_shared_from_this<File> {
   uint64_t end_ = 0;           // end of the writes since the last report
   bool length_dirty_ = false;  // written since the last report
   int64_t written_ns_ = 0;     // time of the last write, wall clock
+  // A value of `written_ns_`: reported already, and programs may have set the times since.
+  static constexpr int64_t kTimeReported = 1;
   uint64_t reported_writes_ = 0;
+  meta::InodeId dir_ = 0;         // in which it was created through this File, or before a restart
+  std::string name_;              // as which it was created
   size_t length_flushes_ = 0;     // reports in flight, which may fail
   RecoveryTable::Record record_;  // of the session
   const std::shared_ptr<InodeState> state_;

@@ -2,6 +2,7 @@
 // them.
 #include "storage/client/deferred_closes.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -40,8 +41,9 @@ bool is_removed(const Error& error) { return error.code == Errc::stale || error.
 bool DeferredCloses::add(std::shared_ptr<File> file) {
   const meta::InodeId inode = file->inode().id;
   if (!of_.metadata_.owns(inode)) return false;
-  used_ = true;
-  const bool known = files_.contains(inode);
+  const auto held = files_.find(inode);
+  const bool known = held != files_.end();
+  if (known && held->second != file) return false;  // another one has bytes of the file
   const bool small = file->session_ && file->view_.inode.length <= kFileMax &&
                      !file->behind_.has_failed_bytes() && file->behind_.recorded();
   const bool room = known || (files_.size() < kFilesMax && file->behind_.has_memory() &&
@@ -50,6 +52,15 @@ bool DeferredCloses::add(std::shared_ptr<File> file) {
   file->behind_.promise();
   files_[inode] = std::move(file);
   return true;
+}
+
+void DeferredCloses::keep(std::shared_ptr<File> file) {
+  files_[file->inode().id] = file;
+  file->behind_.promise();
+  auto& length = file->view_.inode.length;
+  length = std::max(length, file->behind_.end_offset());
+  const int64_t written_ns = file->written_ns_;
+  wait_for_room(std::move(file), written_ns);
 }
 
 // A failed write stays in write-behind: it is retried until storage accepts it or refuses it for
@@ -92,7 +103,7 @@ Task<Result<std::vector<meta::InodeId>>> DeferredCloses::store(std::vector<meta:
     if (!result && !is_full(result.error())) co_return std::move(result).error();
     if (!result) {
       full.push_back(file->inode().id);
-      wait_for_room(file);
+      wait_for_room(file, File::kTimeReported);
       continue;
     }
     forget(*file);
@@ -101,13 +112,13 @@ Task<Result<std::vector<meta::InodeId>>> DeferredCloses::store(std::vector<meta:
   co_return full;
 }
 
-void DeferredCloses::wait_for_room(std::shared_ptr<File> file) {
+void DeferredCloses::wait_for_room(std::shared_ptr<File> file, int64_t written_ns) {
   const meta::InodeId inode = file->inode().id;
-  if (!waiting_.insert(inode).second) return;
+  if (!waiting_.emplace(inode, written_ns).second) return;
   log_warning(
       "storage has no room for a file that a program has closed; the mount keeps its bytes and "
       "stores them when there is room",
-      {{"inode", inode}, {"bytes", file->inode().length}});
+      {{"inode", inode}, {"name", file->name_}, {"bytes", file->inode().length}});
   // Programs of this client see its length.
   of_.writers_[{inode, file->session_->number}] = file;
   if (retried_.insert(inode).second) of_.gate_.spawn(retry(std::move(file)));
@@ -129,7 +140,8 @@ Task<void> DeferredCloses::retry(std::shared_ptr<File> file) {
   }
   if (removed) file->behind_.drop_buffers();
   forget(*file);
-  const bool waited = waiting_.erase(inode) > 0;
+  const auto waited = waiting_.extract(inode);
+  if (waited) file->written_ns_ = waited.mapped();  // not when the bytes were stored
   if (waited && !removed) log_info("the bytes of a closed file are stored", {{"inode", inode}});
   co_await report(file);
   retried_.erase(inode);
@@ -152,13 +164,20 @@ Task<void> DeferredCloses::report(std::shared_ptr<File> file) {
 
 void DeferredCloses::drop(meta::InodeId inode) {
   const auto found = files_.find(inode);
-  if (found != files_.end() && found->second->closed_) found->second->behind_.drop_buffers();
+  if (found == files_.end() || !found->second->closed_ || waits(inode)) return;
+  found->second->behind_.drop_buffers();
 }
 
 void DeferredCloses::rescue() {
   for (const auto& [inode, file] : files_) {
     if (retried_.insert(inode).second) of_.gate_.spawn(retry(file));
   }
+}
+
+std::vector<std::shared_ptr<File>> DeferredCloses::unstored() const {
+  std::vector<std::shared_ptr<File>> all;
+  for (const auto& [inode, file] : files_) all.push_back(file);
+  return all;
 }
 
 Task<void> DeferredCloses::close() {

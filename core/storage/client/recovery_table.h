@@ -32,7 +32,8 @@ class RecoveryTable {
   // text.
   enum class Kind : uint32_t {
     none = 0,
-    session = 1,    // [inode, number] [dirty, end, written_ns, truncate_seq] proof
+    // The directory is that in which the session has created the file; 0: none.
+    session = 1,    // [inode, number, directory] [dirty, end, written_ns, truncate_seq] proof
     holder = 2,     // [inode, number]
     buffer = 3,     // [inode, session, begin, location in the data memory] [size]
     handle = 4,     // [number, inode, flags, uid, origin] [seen, opened] proof
