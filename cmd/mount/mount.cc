@@ -423,8 +423,12 @@ Result<void> Mounted::run(const std::function<Result<void>(const Json&)>& on_rea
   run_task(loop(), rings_->close());
   run_task(loop(), operations_->close());
   run_task(loop(), kernel_->close());
+  const auto stored = run_task(loop(), files_->finish_closes());
   Error over = fail(Errc::interrupted, "the mount goes down");
   run_task(loop(), serving.close(std::move(over)));
+  // The mount has ended nevertheless: no other process can continue it.
+  if (!stored && keeper_ != nullptr) keeper_->report_error(stored.error());
+  if (!stored && keeper_ == nullptr) return stored;
   if (!reported) return reported;
   return served && !*served && (*served).error().code != Errc::interrupted ? *served
                                                                            : Result<void>();

@@ -71,9 +71,14 @@ class DelegationsScenario {
   template <class T>
   std::optional<T> wait_for(Task<Result<T>> task, const char* what);
   void prepare();
+  void make_own_dirs(int program);
   void inject_fault();
   void inject_faults();
-  void kill(bool keeper);
+  DelegationsLoad& some_load();
+  void kill(DelegationsLoad& load, bool keeper);
+  void kill_after_sync();
+  void kill_without_storage();
+  void wait_for_sync(const DelegationsLoad& load);
   void cut_off();
   void cut_power_after_sync();
   void fill_disks();
@@ -128,6 +133,7 @@ void DelegationsScenario::prepare() {
                          "a directory cannot be created");
     if (made) oracle_.dirs.push_back(made->inode.id);
   }
+  for (int i = 0; i < kHolders && !simulation_.violation; i++) make_own_dirs(i);
   if (simulation_.violation) return;
   for (int i = 0; i < kHolders; i++) {
     holders_.push_back(
@@ -136,10 +142,26 @@ void DelegationsScenario::prepare() {
   }
 }
 
+void DelegationsScenario::make_own_dirs(int program) {
+  auto& dirs = oracle_.own_dirs.emplace_back();
+  for (size_t i = 0; i < dirs.size() && !simulation_.violation; i++) {
+    const meta::Layout layout{.table = 1, .chunk_size = kDelegatedChunk << i, .stripe = 1};
+    auto made = wait_for(examiner_.create({}, meta::root(), fmt::format("own{}.{}", program, i),
+                                          {.kind = meta::InodeType::directory, .mode = 0755}),
+                         "a directory cannot be created");
+    if (!made) return;
+    dirs[i] = made->inode.id;
+    (void)wait_for(examiner_.set_layout({}, made->ref(), layout), "no layout can be set");
+  }
+}
+
+DelegationsLoad& DelegationsScenario::some_load() {
+  return holders_[simulation_.rng.below(holders_.size())]->load();
+}
+
 // While a program has changes that no server has applied, if it answers one soon.
-void DelegationsScenario::kill(bool keeper) {
+void DelegationsScenario::kill(DelegationsLoad& load, bool keeper) {
   simulation_.faults++;
-  DelegationsLoad& load = holders_[simulation_.rng.below(holders_.size())]->load();
   const int64_t until_ns = simulation_.world.now_ns() + kKillNs;
   while (load.pending_changes() == 0 && simulation_.world.now_ns() < until_ns) {
     simulation_.world.run_for(kMillisecond);
@@ -163,15 +185,34 @@ void DelegationsScenario::cut_off() {
   }
 }
 
-// The disks of all nodes, right after a program has synced a file.
-void DelegationsScenario::cut_power_after_sync() {
-  simulation_.faults++;
-  const DelegationsLoad& load = holders_[simulation_.rng.below(holders_.size())]->load();
+// Returns right after the program has synced a file, if it does that soon.
+void DelegationsScenario::wait_for_sync(const DelegationsLoad& load) {
   const uint64_t syncs = load.syncs();
   const int64_t until_ns = simulation_.world.now_ns() + kKillNs;
   while (load.syncs() == syncs && simulation_.world.now_ns() < until_ns) {
     simulation_.world.run_for(kMillisecond);
   }
+}
+
+// What was synced is kept when the process dies and no other one continues.
+void DelegationsScenario::kill_after_sync() {
+  simulation_.faults++;
+  DelegationsLoad& load = some_load();
+  wait_for_sync(load);
+  load.kill(false);
+}
+
+// The successor cannot store the bytes that its predecessor has left.
+void DelegationsScenario::kill_without_storage() {
+  const size_t which = simulation_.rng.below(holders_.size());
+  kill(holders_[which]->load(), true);
+  fault_injector_.isolate(*holders_[which], simulation_.some_ns(kNoStorageNs));
+}
+
+// The disks of all nodes, right after a program has synced a file.
+void DelegationsScenario::cut_power_after_sync() {
+  simulation_.faults++;
+  wait_for_sync(some_load());
   for (const auto& node : cluster_.nodes()) {
     if (node->running()) node->power_loss();
     if (!node->running()) node->start();
@@ -184,6 +225,10 @@ void DelegationsScenario::fill_disks() {
   oracle_.files.count(false);
   for (const auto& node : cluster_.nodes()) node->disk().set_fault(sim::SimOp::write, 1, ENOSPC);
   cluster_.run_for(simulation_.some_ns(kFullNs));
+  if (simulation_.rng.below(2) == 0) {
+    kill(some_load(), true);
+    cluster_.run_for(simulation_.some_ns(kFullNs));
+  }
   empty_disks();
 }
 
@@ -199,10 +244,10 @@ void DelegationsScenario::note_disk_losses() {
 }
 
 void DelegationsScenario::inject_fault() {
-  switch (simulation_.rng.below(12)) {
-    case 0: return kill(false);
+  switch (simulation_.rng.below(14)) {
+    case 0: return kill(some_load(), false);
     case 1:
-    case 2: return kill(true);
+    case 2: return kill(some_load(), true);
     case 3:
     case 4: return cut_off();
     case 5:
@@ -214,6 +259,8 @@ void DelegationsScenario::inject_fault() {
     case 8:
       if (fills_disks_) return fill_disks();
       [[fallthrough]];
+    case 9: return kill_after_sync();
+    case 10: return kill_without_storage();
     default: fault_injector_.inject();
   }
 }

@@ -29,6 +29,9 @@ constexpr uint64_t kWrittenMax = client::DeferredCloses::kFileMax + kKiB;
 constexpr int64_t kBeforeLossNs = (meta::kDelegationLeaseNs - meta::kDelegationHolderNs) * 4 / 10;
 // So long must a recall last before the server refuses renewals.
 constexpr int64_t kOverdueNs = 25 * kSecond;
+// The processes beside: how often one makes a call, and how many may wait.
+constexpr uint64_t kBesideNs = 300 * kMillisecond;
+constexpr size_t kBesideMax = 64;
 
 using meta::InodeType;
 using meta::Namespace;
@@ -65,6 +68,7 @@ void DelegationsLoad::start() {
           .recovery = table_.get(),
           .data = data,
           .on_lost = [this](meta::InodeId inode, const Error& error) { on_lost(inode, error); }});
+  beside_ = 0;
   gate_ = std::make_unique<Gate>(context_.loop);
   gate_->spawn(work());
 }
@@ -404,6 +408,32 @@ Task<void> DelegationsLoad::call(Request request) {
   next_origin();
 }
 
+// Other processes of the program, which make calls while a request of the first one waits.
+Task<void> DelegationsLoad::work_beside() {
+  for (;;) {
+    const auto waited =
+        co_await sleep_for(context_.loop, static_cast<int64_t>(rng_.below(kBesideNs)));
+    if (!waited) co_return;
+    if (working_ && beside_ < kBesideMax) gate_->spawn(call_beside());
+  }
+}
+
+// A server must not end the lease while the client answers such a call under it.
+Task<void> DelegationsLoad::call_beside() {
+  beside_++;
+  const meta::InodeId dir = oracle_.own_dirs[program_][rng_.below(2)];
+  const std::string name = fmt::format("{}", all_beside_++);
+  const int64_t began_ns = now_ns();
+  Namespace::CreateOptions make{.kind = InodeType::file, .mode = 0644};
+  auto making = names().create({}, {.id = dir}, name, std::move(make));
+  const Answer made = co_await std::move(making);
+  if (made && now_ns() == began_ns) answered_ns_ = began_ns;
+  auto removing = names().unlink({}, {.id = dir}, name, std::nullopt);
+  (void)co_await std::move(removing);
+  if (files_->pending_changes() == 0) idle_ns_ = now_ns();
+  beside_--;
+}
+
 Task<void> DelegationsLoad::work() {
   const auto started = co_await files_->start(INT64_MAX);
   if (!started) co_return;
@@ -411,10 +441,11 @@ Task<void> DelegationsLoad::work() {
     const bool restored = co_await restore();
     if (!restored) co_return;
   }
+  gate_->spawn(work_beside());
   while (!ended_) {
     if (!working_ || rng_.below(40) == 0) {
       const bool synced = co_await sync();
-      ended_ = !working_ && synced;
+      ended_ = !working_ && synced && beside_ == 0;
     } else {
       request_ = some_request();
       co_await call(*request_);

@@ -3,6 +3,7 @@
 // the kernel at a time, which a successor of the process gets again if it was not answered.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -26,6 +27,8 @@ struct DelegationsOracle {
   std::function<void(std::string)> report_violation;
   std::function<int64_t()> now_ns;
   std::vector<meta::InodeId> dirs;
+  // Of each program: directories that no other program uses; their files have different layouts.
+  std::vector<std::array<meta::InodeId, 2>> own_dirs;
   std::map<Name, NameHistory> names;
   SmallFiles files;
   uint64_t calls = 0;
@@ -71,6 +74,8 @@ class DelegationsLoad {
   };
   void start();
   Task<void> work();
+  Task<void> work_beside();
+  Task<void> call_beside();
   Task<bool> restore();
   Request some_request();
   Task<void> call(Request request);
@@ -123,6 +128,9 @@ class DelegationsLoad {
   int64_t idle_ns_ = 0;                  // when it last had no change that no server has applied
   int64_t answered_ns_ = INT64_MIN / 2;  // when it last answered a call by itself
   uint64_t syncs_ = 0;
+  // Calls of other processes: under way, and all.
+  size_t beside_ = 0;
+  uint64_t all_beside_ = 0;
   std::optional<Name> written_;  // by the last request
   bool working_ = true;
   bool ended_ = false;

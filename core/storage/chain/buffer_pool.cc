@@ -39,6 +39,28 @@ BufferPool::Buffer BufferPool::allocate(uint64_t size) {
   return buffer;
 }
 
+BufferPool::Buffer BufferPool::reserve(ByteSpan memory) {
+  Buffer buffer;
+  const auto begin =
+      reinterpret_cast<uintptr_t>(memory.data()) - reinterpret_cast<uintptr_t>(arena_.data());
+  const size_t wanted = order_of(memory.size());
+  const bool within = begin <= arena_.size() && memory.size() <= arena_.size() - begin;
+  if (memory.empty() || !within || wanted >= kOrders || begin % (kMinBytes << wanted) != 0) {
+    return buffer;
+  }
+  size_t order = wanted;
+  while (order < kOrders && free_[order].erase(align_down(begin, kMinBytes << order)) == 0) order++;
+  if (order == kOrders) return buffer;
+  while (order > wanted) {
+    order--;
+    // The half without these bytes stays free.
+    free_[order].insert(align_down(begin, kMinBytes << order) ^ (kMinBytes << order));
+  }
+  buffer.owner_ = this;
+  buffer.span_ = memory;
+  return buffer;
+}
+
 void BufferPool::release(ByteSpan span) {
   auto at = static_cast<uint64_t>(span.data() - arena_.data());
   size_t order = order_of(span.size());

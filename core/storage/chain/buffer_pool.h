@@ -50,6 +50,9 @@ class BufferPool {
   };
   // Sizes above kChunkMax come from the heap.
   Buffer allocate(uint64_t size);
+  // These bytes of the arena, which another process has filled before: they stay as they are. An
+  // empty buffer: they are not free, or no buffer of this size begins there.
+  Buffer reserve(ByteSpan memory);
   // Free bytes of the arena.
   uint64_t free_bytes() const;
 

@@ -22,7 +22,6 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "platform/base/result.h"
@@ -47,19 +46,25 @@ class DeferredCloses {
   // fsync(2) reports; or has no room for them: then it returns these files, whose lengths must not
   // be sent. Errc::interrupted: not all are stored.
   Task<Result<std::vector<meta::InodeId>>> store(std::vector<meta::InodeId> inodes);
+  // A file whose bytes a predecessor of this process has left, and for which storage has no room:
+  // write-behind has them. No other file of the inode may be deferred.
+  void keep(std::shared_ptr<File> file);
+  bool contains(meta::InodeId inode) const { return files_.contains(inode); }
   // Whether the bytes of the file wait for room.
   bool waits(meta::InodeId inode) const { return waiting_.contains(inode); }
   size_t waiting() const { return waiting_.size(); }
-  // The file is removed and nobody has it open.
+  // The file is removed and nobody has it open. Of a file that waits for room, retry() finds out.
   void drop(meta::InodeId inode);
   // The lease has ended, so the length reports of the files are lost: stores the bytes and reports
   // the lengths of the files that have reached the servers.
   void rescue();
+  // Files whose bytes are not stored yet.
+  std::vector<std::shared_ptr<File>> unstored() const;
   // Drops what could not be stored.
   Task<void> close();
   bool empty() const { return files_.empty(); }
-  // Whether files were deferred since the last call; then the free space must be known.
-  bool used() { return std::exchange(used_, false); }
+  // Whether all is stored, and all lengths are reported.
+  bool idle() const { return files_.empty() && retried_.empty(); }
 
  private:
   Task<Result<void>> store_file(std::shared_ptr<File> file, int64_t room_until_ns);
@@ -72,7 +77,6 @@ class DeferredCloses {
   std::unordered_map<meta::InodeId, std::shared_ptr<File>> files_;
   std::set<meta::InodeId> waiting_;  // of files_: for room
   std::set<meta::InodeId> retried_;  // in the background
-  bool used_ = false;
 };
 
 }  // namespace ff::client

@@ -48,8 +48,9 @@ class DelegatingMetaClient final : public meta::MetaClient {
   // `store` stores the bytes of the files whose lengths are about to be sent. It returns those for
   // which storage has no room: their lengths are not sent.
   using Store = std::function<Task<Result<std::vector<meta::InodeId>>>(std::vector<meta::InodeId>)>;
-  // `lost` is called when the lease has ended.
-  void on_bytes(Store store, std::function<void()> lost) {
+  // `prepare` is awaited before each delegation, `lost` is called when the lease has ended.
+  void on_bytes(std::function<Task<void>()> prepare, Store store, std::function<void()> lost) {
+    prepare_ = std::move(prepare);
     store_ = std::move(store);
     lost_ = std::move(lost);
   }
@@ -153,6 +154,7 @@ class DelegatingMetaClient final : public meta::MetaClient {
   Event urgent_;   // somebody waits for it
   Event applied_;
   bool fetching_ids_ = false;
+  std::function<Task<void>()> prepare_;
   Store store_;
   std::function<void()> lost_;
   bool restoring_ = false;  // nothing is given back before the bytes of the predecessor are stored

@@ -67,8 +67,8 @@ Task<void> DelegatingMetaClient::send_changes() {
   }
 }
 
-// Others must not see a length before the bytes. Without room for them, the report says nothing,
-// and the session stays.
+// Others must not see a length before the bytes. Without room for them, the report has only the
+// time of the write, and the session stays.
 Task<Result<void>> DelegatingMetaClient::store_bytes(Delegations::Batch& batch) {
   std::vector<meta::InodeId> inodes;
   for (const auto& operation : batch.request.operations()) {
@@ -257,6 +257,7 @@ Task<void> DelegatingMetaClient::fetch_ids() {
 
 Task<void> DelegatingMetaClient::ask_for(meta::InodeId dir) {
   const auto leased = co_await start_lease();
+  if (leased && prepare_) co_await prepare_();
   if (!leased || delegations_.lease() == 0 || !delegations_.begin_grant(dir)) co_return;
   const auto reply = co_await delegate(dir);
   if (!reply || !reply->granted()) {

@@ -152,6 +152,8 @@ class File : public std::enable_shared_from_this<File> {
   bool time_dirty_ = false;    // only `length_dirty_`: the report says meta::Namespace::kSameTime
   int64_t written_ns_ = 0;     // time of the last write, wall clock
   uint64_t reported_writes_ = 0;
+  meta::InodeId dir_ = 0;         // in which it was created through this File, or before a restart
+  std::string name_;              // as which it was created
   size_t length_flushes_ = 0;     // reports in flight, which may fail
   RecoveryTable::Record record_;  // of the session
   const std::shared_ptr<InodeState> state_;

@@ -20,6 +20,7 @@ constexpr int64_t kWritebackNs = kSecond;
 constexpr int64_t kSyncNs = 2 * kSecond;
 constexpr size_t kUnreportedMax = 10'000;  // inodes that wait for an fsync to report their error
 constexpr int64_t kSpaceNs = 5 * kSecond;  // cache time
+constexpr int64_t kSpaceWaitNs = kSecond;  // how long a delegation waits for it
 constexpr uint64_t kPlenty = 256 * kMiB;
 constexpr int64_t kAfterFullNs = 60 * kSecond;  // without deferred closes
 constexpr int64_t kAskNs = 3 * kSecond;         // timeout per manager
@@ -61,6 +62,7 @@ FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Addre
           options.recovery, options.delegations),
       gate_(context.loop) {
   metadata_.on_bytes(
+      [this] { return learn_space(); },
       [this](std::vector<meta::InodeId> inodes) { return store_files(std::move(inodes)); },
       [this] { deferred_.rescue(); });
 }
@@ -80,6 +82,7 @@ Task<Result<void>> FileSystem::start(int64_t deadline_ns) {
     gate_.spawn(run_length_reports());
     gate_.spawn(run_metadata_syncs());
     gate_.spawn(run_lock_renewals());
+    gate_.spawn(run_space_requests());
   }
   while (routing_.routing().version == 0) {
     const auto waited = co_await sleep_for(context_.loop, kSettlePollNs);
@@ -183,7 +186,6 @@ Task<void> FileSystem::run_length_reports() {
     if (!waited) co_return;
     co_await report_ended_sessions();
     drop_states();
-    if (deferred_.used()) (void)co_await space();  // otherwise none is deferred
     const auto open = writers();
     for (const auto& file : open) {
       file->behind_.start_older_than(context_.loop.now_ns() - kWritebackNs);
@@ -237,6 +239,22 @@ Task<Result<FileSystem::Space>> FileSystem::space() {
   }
   space_ns_ = now_ns;
   co_return space_;
+}
+
+// A close is deferred only while the free space is known.
+Task<void> FileSystem::run_space_requests() {
+  for (;;) {
+    const auto waited = co_await sleep_for(context_.loop, kSecond);
+    if (!waited) co_return;
+    if (metadata_.delegations() > 0) (void)co_await space();
+  }
+}
+
+// Before the first file can be deferred.
+Task<void> FileSystem::learn_space() {
+  CancelScope scope(context_.loop, co_await current_cancellation(),
+                    context_.loop.now_ns() + kSpaceWaitNs, "the free space");
+  (void)co_await space().with_cancellation(scope.cancellation());
 }
 
 // Whether a new file on these chains can be stored for sure, as far as it is known.
@@ -327,7 +345,7 @@ Task<Result<std::shared_ptr<File>>> FileSystem::open(meta::Caller caller, meta::
   RecoveryTable::Record record;
   if ((rights & meta::kMayWrite) != 0) {
     session = metadata_.new_session(caller.origin);
-    record = record_session(inode, *session);
+    record = record_session(inode, *session, 0);
   }
   FF_CO_TRY(auto view, co_await metadata_.open(caller, std::move(inode), rights, session));
   co_return co_await make_file(std::move(caller), std::move(view), session, std::move(record));
@@ -340,10 +358,14 @@ Task<Result<std::shared_ptr<File>>> FileSystem::create(meta::Caller caller, meta
   make.session = metadata_.new_session(caller.origin);
   make.rights |= meta::kMayWrite;
   const auto session = make.session;
-  FF_CO_TRY(auto view,
-            co_await metadata_.create(caller, std::move(dir), std::move(name), std::move(make)));
-  auto record = record_session(view.ref(), *session);
-  co_return co_await make_file(std::move(caller), std::move(view), session, std::move(record));
+  const meta::InodeId parent = dir.id;
+  FF_CO_TRY(auto view, co_await metadata_.create(caller, std::move(dir), name, std::move(make)));
+  auto record = record_session(view.ref(), *session, parent);
+  FF_CO_TRY(auto file,
+            co_await make_file(std::move(caller), std::move(view), session, std::move(record)));
+  file->dir_ = parent;
+  file->name_ = std::move(name);
+  co_return file;
 }
 
 }  // namespace ff::client

@@ -56,8 +56,8 @@ class FileSystem {
   // repeated.
   Task<Result<void>> start(int64_t deadline_ns);
   // Continues what the predecessor left in Options::recovery: its errors, sessions and
-  // write-behind. Returns after storage has all its bytes. Call it once, after start() and before
-  // any other call.
+  // write-behind. Returns after storage has all its bytes, or has no room for them: then they are
+  // kept as those of deferred closes. Call it once, after start() and before any other call.
   struct HeldSession {
     meta::Namespace::EndedSession session = {};
     RecoveryTable::Record record = {};
@@ -84,6 +84,11 @@ class FileSystem {
   }
   // The last error of the managers; none while they answer.
   const std::optional<Error>& manager_error() const { return routing_.last_error(); }
+  // Before close(): waits until servers have all changes and storage has the bytes of all files
+  // that programs have closed, but not longer than kUnmountNs; then gives the delegations back. The
+  // error says what is lost; the log names each file.
+  static constexpr int64_t kUnmountNs = 30 * kSecond;
+  Task<Result<void>> finish_closes();
   // Closes all open files and drops their errors.
   Task<void> close();
 
@@ -150,18 +155,24 @@ class FileSystem {
     RecoveryTable::Record record = {};
     std::vector<RecoveryTable::Record> buffers = {};
   };
+  Task<std::vector<std::string>> unstored_names();
   void take_sessions();
   Task<Result<std::shared_ptr<File>>> reopen(RecoveryTable::Record& record);
   Task<Result<void>> restore_writer(LeftSession session, bool last);
   Task<Result<void>> restore_writers(std::vector<meta::InodeId> inodes, bool last);
   Task<Result<void>> replay(std::shared_ptr<File> file, std::vector<RecoveryTable::Record> buffers);
+  bool keep_left(const std::shared_ptr<File>& file, std::vector<RecoveryTable::Record>& buffers,
+                 const Error& why);
   Task<Result<std::vector<meta::InodeId>>> store_files(std::vector<meta::InodeId> inodes);
-  RecoveryTable::Record record_session(const meta::InodeRef& inode, meta::SessionId session) const;
+  RecoveryTable::Record record_session(const meta::InodeRef& inode, meta::SessionId session,
+                                       meta::InodeId dir) const;
   void record_errors(meta::InodeId inode, const ErrorSeq& errors);
   void mark_unsynced(InodeState& state, const std::vector<cluster::ChainId>& chains) const;
   Task<void> run_length_reports();
   Task<void> run_metadata_syncs();
   Task<void> run_lock_renewals();
+  Task<void> run_space_requests();
+  Task<void> learn_space();
   Task<void> report_ended_sessions();
   std::vector<std::shared_ptr<File>> writers() const;
   void drop_states();

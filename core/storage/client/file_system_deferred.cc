@@ -2,6 +2,7 @@
 // them.
 #include "storage/client/deferred_closes.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -40,8 +41,9 @@ bool is_removed(const Error& error) { return error.code == Errc::stale || error.
 bool DeferredCloses::add(std::shared_ptr<File> file) {
   const meta::InodeId inode = file->inode().id;
   if (!of_.metadata_.owns(inode)) return false;
-  used_ = true;
-  const bool known = files_.contains(inode);
+  const auto held = files_.find(inode);
+  const bool known = held != files_.end();
+  if (known && held->second != file) return false;  // another one has bytes of the file
   const bool small = file->session_ && file->view_.inode.length <= kFileMax &&
                      !file->behind_.has_failed_bytes() && file->behind_.recorded();
   const bool room = known || (files_.size() < kFilesMax && file->behind_.has_memory() &&
@@ -50,6 +52,14 @@ bool DeferredCloses::add(std::shared_ptr<File> file) {
   file->behind_.promise();
   files_[inode] = std::move(file);
   return true;
+}
+
+void DeferredCloses::keep(std::shared_ptr<File> file) {
+  files_[file->inode().id] = file;
+  file->behind_.promise();
+  auto& length = file->view_.inode.length;
+  length = std::max(length, file->behind_.end_offset());
+  wait_for_room(std::move(file));
 }
 
 // A failed write stays in write-behind: it is retried until storage accepts it or refuses it for
@@ -107,7 +117,7 @@ void DeferredCloses::wait_for_room(std::shared_ptr<File> file) {
   log_warning(
       "storage has no room for a file that a program has closed; the mount keeps its bytes and "
       "stores them when there is room",
-      {{"inode", inode}, {"bytes", file->inode().length}});
+      {{"inode", inode}, {"name", file->name_}, {"bytes", file->inode().length}});
   // Programs of this client see its length.
   of_.writers_[{inode, file->session_->number}] = file;
   if (retried_.insert(inode).second) of_.gate_.spawn(retry(std::move(file)));
@@ -152,7 +162,8 @@ Task<void> DeferredCloses::report(std::shared_ptr<File> file) {
 
 void DeferredCloses::drop(meta::InodeId inode) {
   const auto found = files_.find(inode);
-  if (found != files_.end() && found->second->closed_) found->second->behind_.drop_buffers();
+  if (found == files_.end() || !found->second->closed_ || waits(inode)) return;
+  found->second->behind_.drop_buffers();
 }
 
 void DeferredCloses::rescue() {
@@ -160,6 +171,12 @@ void DeferredCloses::rescue() {
     file->time_dirty_ = true;
     if (retried_.insert(inode).second) of_.gate_.spawn(retry(file));
   }
+}
+
+std::vector<std::shared_ptr<File>> DeferredCloses::unstored() const {
+  std::vector<std::shared_ptr<File>> all;
+  for (const auto& [inode, file] : files_) all.push_back(file);
+  return all;
 }
 
 Task<void> DeferredCloses::close() {

@@ -23,10 +23,10 @@ bool is_gone(const Error& error) { return error.code == Errc::stale || error.sys
 }  // namespace
 
 RecoveryTable::Record FileSystem::record_session(const meta::InodeRef& inode,
-                                                 meta::SessionId session) const {
+                                                 meta::SessionId session, meta::InodeId dir) const {
   if (recovery_ == nullptr) return {};
   return recovery_->add(
-      {.kind = RecordKind::session, .fixed = {inode.id, session.number}, .text = inode.proof});
+      {.kind = RecordKind::session, .fixed = {inode.id, session.number, dir}, .text = inode.proof});
 }
 
 void FileSystem::record_errors(meta::InodeId inode, const ErrorSeq& errors) {
@@ -80,6 +80,7 @@ Task<Result<std::shared_ptr<File>>> FileSystem::reopen(RecoveryTable::Record& re
   const uint64_t end = cut ? 0 : record.live(1);
   const auto written_ns = static_cast<int64_t>(record.live(2));
   FF_CO_TRY(auto file, co_await make_file(meta::Caller(), std::move(found), session));
+  file->dir_ = record.fixed(2);
   file->record_ = std::move(record);
   file->length_dirty_ = dirty != 0;
   file->time_dirty_ = dirty == 1;
@@ -111,27 +112,39 @@ Task<Result<void>> FileSystem::restore_writer(LeftSession session, bool last) {
   }
 }
 
+// The file keeps the bytes until storage has room for them, and programs go on meanwhile.
+bool FileSystem::keep_left(const std::shared_ptr<File>& file,
+                           std::vector<RecoveryTable::Record>& buffers, const Error& why) {
+  if (why.code != Errc::disk_full || deferred_.contains(file->inode().id)) return false;
+  if (!file->behind_.adopt(buffers, why)) return false;
+  full_ns_ = context_.loop.now_ns();
+  deferred_.keep(file);
+  return true;
+}
+
 // Stores the bytes of one file in the order of the writes. Storage may have some of them already:
 // the same bytes at the same place.
 Task<Result<void>> FileSystem::replay(std::shared_ptr<File> file,
                                       std::vector<RecoveryTable::Record> buffers) {
-  for (RecoveryTable::Record& buffer : buffers) {
+  while (!buffers.empty()) {
+    const RecoveryTable::Record& buffer = buffers.front();
     const uint64_t begin = buffer.fixed(2), at = buffer.fixed(3), size = buffer.live(0);
-    if (at > behind_.data.size() || size > behind_.data.size() - at) continue;
-    for (bool told = false;;) {
+    const bool valid = at <= behind_.data.size() && size <= behind_.data.size() - at;
+    for (bool told = false; valid;) {
       const auto written = co_await file->write_parts(begin, behind_.data.subspan(at, size));
       if (written) break;
       if (is_permanent_write_error(written.error())) {
         report_lost(file->inode().id, written.error());
         break;
       }
+      if (keep_left(file, buffers, written.error())) co_return Result<void>();
       if (!std::exchange(told, true)) {
         log_warning("storing the bytes of the predecessor failed; the mount waits and retries",
                     {{"inode", file->inode().id}, {"cause", written.error().message}});
       }
       FF_CO_TRY(co_await sleep_for(context_.loop, kReplayPauseNs));
     }
-    buffer = RecoveryTable::Record();
+    buffers.erase(buffers.begin());
   }
   co_return Result<void>();
 }

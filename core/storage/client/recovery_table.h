@@ -32,8 +32,9 @@ class RecoveryTable {
   // text.
   enum class Kind : uint32_t {
     none = 0,
-    // `dirty`: 0: the servers know length and times; 1: neither; 2: the times.
-    session = 1,    // [inode, number] [dirty, end, written_ns, truncate_seq] proof
+    // `dirty`: 0: the servers know length and times; 1: neither; 2: the times. The directory is
+    // that in which the session has created the file; 0: none.
+    session = 1,    // [inode, number, directory] [dirty, end, written_ns, truncate_seq] proof
     holder = 2,     // [inode, number]
     buffer = 3,     // [inode, session, begin, location in the data memory] [size]
     handle = 4,     // [number, inode, flags, uid, origin] [seen, opened] proof

@@ -321,6 +321,47 @@ void WriteBehind::keep_failed(uint64_t chunk, Buffer buffer, const Error& why) {
   record(chunk, *kept);
 }
 
+bool WriteBehind::adopt(std::vector<RecoveryTable::Record>& left, const Error& why) {
+  std::map<uint64_t, FailedChunkRef> chunks;
+  for (const RecoveryTable::Record& record : left) {
+    const uint64_t begin = record.fixed(2), at = record.fixed(3), size = record.live(0);
+    const uint64_t chunk = begin / chunk_size_, offset = begin % chunk_size_;
+    const bool valid = offset + size <= chunk_size_ && at <= shared_.data.size() &&
+                       size <= shared_.data.size() - at;
+    if (!valid) return false;
+    if (failed_chunks_.contains(chunk) || chunks.contains(chunk)) continue;
+    const bool whole = offset <= at && chunk_size_ <= shared_.data.size() - (at - offset);
+    if (!whole) return false;
+    auto kept = std::make_shared<FailedChunk>(shared_, units_);
+    kept->memory = shared_.memory.reserve(shared_.data.subspan(at - offset, chunk_size_));
+    if (kept->memory.span().empty()) return false;
+    if (auto hold = shared_.free_mib.try_acquire(units_)) kept->hold = std::move(*hold);
+    chunks.emplace(chunk, std::move(kept));
+  }
+  failed_chunks_.merge(chunks);
+  for (RecoveryTable::Record& record : left) {
+    FailedChunk& kept = *failed_chunks_.at(record.fixed(2) / chunk_size_);
+    adopt(kept, std::move(record), why);
+  }
+  left.clear();
+  on_failure(why);
+  return true;
+}
+
+// The new records first: a successor may find both.
+void WriteBehind::adopt(FailedChunk& kept, RecoveryTable::Record left, const Error& why) {
+  const uint64_t begin = left.fixed(2), size = left.live(0);
+  const ByteSpan to = kept.memory.span().subspan(begin % chunk_size_, size);
+  const ByteSpan from = shared_.data.subspan(left.fixed(3), size);
+  if (from.data() != to.data()) copy_bytes(from, to);
+  const uint64_t chunk = begin / chunk_size_;
+  discard(chunk, kept, begin, begin + size);
+  kept.runs[begin] = begin + size;
+  kept.why = why;
+  kept.order = std::max(kept.order, left.order());
+  record(chunk, kept);
+}
+
 void WriteBehind::drop_failed(uint64_t chunk, const Error& why) {
   const auto found = failed_chunks_.find(chunk);
   if (found == failed_chunks_.end()) return;

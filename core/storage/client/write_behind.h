@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "platform/base/gate.h"
 #include "platform/base/metrics.h"
@@ -82,6 +83,9 @@ class WriteBehind {
   void drop_buffers();
   // A close(2) succeeds before its bytes are stored: none of them is given up for lack of memory.
   void promise() { promised_ = true; }
+  // Keeps bytes that a predecessor of this process has left, where they are, as bytes that could
+  // not be written. False, and nothing is changed: some lie outside the memory of all files.
+  bool adopt(std::vector<RecoveryTable::Record>& left, const Error& why);
   // The offset behind the last byte held here.
   uint64_t end_offset() const;
 
@@ -121,6 +125,7 @@ class WriteBehind {
   void on_failure(const Error& error);
   void keep_failed(uint64_t chunk, Buffer buffer, const Error& why);
   FailedChunkRef make_failed_chunk(uint64_t chunk, Buffer& buffer);
+  void adopt(FailedChunk& kept, RecoveryTable::Record left, const Error& why);
   void drop_failed(uint64_t chunk, const Error& why);
   void report_lost(uint64_t begin, uint64_t end, const Error& why);
   void discard(uint64_t chunk, FailedChunk& kept, uint64_t begin, uint64_t end) const;

@@ -5,7 +5,8 @@
 // until the client gives it back or its lease ends. It is stored: the inode of the directory names
 // the lease, and the lease has a record (keys.h). So a server that restarts, or another one, finds
 // all delegations as they are and needs no grace period; a batch whose reply was lost is repeated
-// at any server and applied once.
+// at any server and applied once. A lease is created once, too: a copy of the request that a slow
+// server receives after the end of the lease would revive its delegations.
 //
 // A call of another client that needs a delegated directory fails with delegation_conflict(). The
 // server then marks the directory in the record of the lease, wakes the client if it waits here

@@ -377,12 +377,15 @@ Task<Result<wire::LeaseReply>> MetaService::renew_lease(rpc::ServerCall& call,
     FF_CO_TRY(const Layout layout, namespace_.new_file_layout(wanted));
     to_wire(layout, *reply.add_layouts());
   }
+  std::optional<RequestId> creation;
+  if (request.fresh() && request.has_request()) creation = request_of(as, request.request());
   const Namespace::LeaseRenewal renewal{.client = request.client(),
                                         .lease = request.lease(),
                                         .fresh = request.fresh(),
                                         .end = request.end(),
                                         .ids = ids,
-                                        .grant = request.grant()};
+                                        .grant = request.grant(),
+                                        .request = creation};
   FF_CO_TRY(const auto state, co_await namespace_.renew_lease(renewal));
   if (request.end()) recalls_.on_progress(request.lease());
   reply.set_live(state.live);

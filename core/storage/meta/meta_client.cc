@@ -231,7 +231,7 @@ Task<Result<Reply>> MetaClient::call(rpc::Method<Asked, Reply> method, Asked req
       if (reply || !is_retryable(reply.error())) co_return reply;
       error = std::move(reply).error();
       if constexpr (requires { request.mutable_request(); }) {
-        request.mutable_request()->set_again(true);
+        if (request.has_request()) request.mutable_request()->set_again(true);
       }
     } else {
       error = channel.error();
@@ -639,6 +639,12 @@ Task<Result<void>> MetaClient::unlock(InodeRef inode, SessionId owner) {
 Task<Result<wire::LeaseReply>> MetaClient::renew_lease(wire::LeaseRequest request) {
   FF_CO_TRY(co_await register_client());
   request.set_client(client_);
+  if (!request.fresh()) {
+    co_return co_await call(kRenewLease, std::move(request), kAttemptTimeoutNs);
+  }
+  FF_CO_TRY(auto held, co_await acquire_slot(0));
+  Slot slot(*this, std::move(held), 0);
+  slot.put(*request.mutable_request(), kRenewLease.number, Origin());
   co_return co_await call(kRenewLease, std::move(request), kAttemptTimeoutNs);
 }
 

@@ -212,9 +212,11 @@ class Namespace {
 
   // Delegations: namespace_delegations.cc.
 
-  // Creates (`fresh`), renews or ends a lease. `ids`: numbers for new inodes to be granted to it,
-  // by its grant number `grant`: a repeated one gets the same numbers, an earlier one none. 0: the
-  // next grant. The last kIdGrantsMax grants are valid.
+  // Creates (`fresh`), renews or ends a lease. `request`: creates it exactly once, so that a copy
+  // of the request that arrives after the end of the lease does not revive its delegations. `ids`:
+  // numbers for new inodes to be granted to it, by its grant number `grant`: a repeated one gets
+  // the same numbers, an earlier one none. 0: the next grant. The last kIdGrantsMax grants are
+  // valid.
   struct LeaseRenewal {
     uint64_t client = 0;
     uint64_t lease = 0;
@@ -222,6 +224,7 @@ class Namespace {
     bool end = false;
     uint64_t ids = 0;
     uint64_t grant = 0;
+    std::optional<RequestId> request = std::nullopt;
   };
   struct LeaseState {
     bool live = false;  // false: it has ended, and so have all its delegations
@@ -258,6 +261,7 @@ class Namespace {
 
  private:
   using Body = std::function<Task<Result<Inode>>(kv::Txn&)>;
+  Task<Result<void>> create_lease(LeaseRenewal renewal);
   // `reads`: keys that `body` reads in any case, for one round trip. `durable`: the change is
   // durable when this returns.
   Task<Result<Inode>> execute_once(RequestId request, std::vector<std::string> reads, Body body,

@@ -252,9 +252,27 @@ Task<Result<void>> Batch::apply(const wire::BatchOperation& operation) {
 
 }  // namespace
 
+// A lease that is lost in a power failure has granted nothing that was durable.
+Task<Result<void>> Namespace::create_lease(LeaseRenewal renewal) {
+  Body body = [renewal](kv::Txn& txn) -> Task<Result<Inode>> {
+    wire::DelegationLease lease;
+    lease.set_client(renewal.client);
+    put_lease(txn, renewal.lease, lease);
+    // The reply of a slot is a valid inode.
+    co_return co_await read_inode(txn, kRoot);
+  };
+  std::vector<std::string> reads = {keys::inode(kRoot)};
+  FF_CO_TRY(co_await execute_once(*renewal.request, std::move(reads), std::move(body)));
+  co_return Result<void>();
+}
+
 Task<Result<Namespace::LeaseState>> Namespace::renew_lease(LeaseRenewal renewal) {
   LeaseState state;
   if (renewal.lease == 0) co_return fail(Errc::usage, "a lease must not have the number 0");
+  if (renewal.request) {
+    FF_CO_TRY(co_await create_lease(renewal));
+    renewal.fresh = false;
+  }
   InodeId fresh = 0;
   if (renewal.ids > 0) {
     FF_CO_TRY(fresh, co_await options_.ids.next(deadline(), renewal.ids));
@@ -272,7 +290,6 @@ Task<Result<Namespace::LeaseState>> Namespace::renew_lease(LeaseRenewal renewal)
     state.recalled.assign(lease->recalled().begin(), lease->recalled().end());
     co_return Result<void>();
   };
-  // A lease that is lost in a power failure has granted nothing that was durable.
   FF_CO_TRY(co_await change(std::move(function)));
   co_return state;
 }

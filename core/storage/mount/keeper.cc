@@ -276,7 +276,9 @@ std::optional<Result<void>> Keeper::after_exit(int status) {
     return fail(Errc::failed, "it has ended before it served: {}", describe_exit(status));
   }
   if (!result_) return result_;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Result<void>();
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    return error_ ? Result<void>(*error_) : Result<void>();
+  }
   if (stopping_) {
     return error_ ? *error_ : fail(Errc::failed, "the mount has ended: {}", describe_exit(status));
   }

@@ -52,6 +52,7 @@ class KeeperLink {
   // It has served for a while: its death is no reason to give up.
   void report_healthy();
   void report_ready(const std::string& text);
+  // Before the process ends; with status 0: the mount has ended, and the keeper returns the error.
   void report_error(const Error& error);
   // Whether a successor waits.
   bool must_hand_over();

@@ -57,6 +57,26 @@ TEST_F(MemoryTest, NothingOverlaps) {
   EXPECT_TRUE(inside(first.span()) && inside(second.span()));
 }
 
+TEST_F(MemoryTest, WhatAnotherProcessHasFilledCanBeReserved) {
+  const ByteSpan arena = arena_.span();
+  const auto there = memory_.reserve(arena.subspan(5 * kMiB, kMiB));
+  EXPECT_EQ(there.span().data(), arena.data() + 5 * kMiB);
+  EXPECT_EQ(memory_.free_bytes(), kArena - kMiB);
+  EXPECT_TRUE(memory_.reserve(arena.subspan(5 * kMiB, kMiB)).span().empty());
+  EXPECT_TRUE(memory_.reserve(arena.subspan(5 * kMiB + 64 * kKiB, 64 * kKiB)).span().empty());
+  EXPECT_TRUE(memory_.reserve(arena.subspan(4 * kMiB, 2 * kMiB)).span().empty());
+  // None begins there, or it lies outside.
+  EXPECT_TRUE(memory_.reserve(arena.subspan(kMiB / 2, kMiB)).span().empty());
+  const chunk::AlignedBuffer elsewhere(kMiB);
+  EXPECT_TRUE(memory_.reserve(elsewhere.span()).span().empty());
+  {
+    std::vector<BufferPool::Buffer> all;
+    while (memory_.free_bytes() > 0) all.push_back(memory_.allocate(kMiB));
+    for (const auto& one : all) EXPECT_NE(one.span().data(), there.span().data());
+  }
+  EXPECT_EQ(memory_.free_bytes(), kArena - kMiB);
+}
+
 TEST_F(MemoryTest, WhatDoesNotFitComesFromTheHeap) {
   const auto first = memory_.allocate(chunk::kChunkMax),
              second = memory_.allocate(chunk::kChunkMax);

@@ -40,8 +40,9 @@ class DeferredClosesTest : public FileSystemWorld {
   bool write(const std::string& name, const std::string& text) {
     auto made = run(holder().create({}, {.id = dir_}, name, {.mode = 0644}));
     EXPECT_TRUE(io::ok(made));
-    if (!made) return false;
-    File& file = **made;
+    return made && write_and_close(**made, text);
+  }
+  bool write_and_close(File& file, const std::string& text) {
     EXPECT_TRUE(io::ok(run(file.write_behind(0, as_bytes(text)))));
     EXPECT_TRUE(io::ok(run(file.flush_on_close(file.cursor()))));
     const auto deferred = run(file.defer_close());
@@ -58,11 +59,35 @@ class DeferredClosesTest : public FileSystemWorld {
     EXPECT_TRUE(io::ok(file));
     return file ? read(**file, 0, 1 << 20) : "";
   }
+  template <class T>
+  static int sys_of(const Result<T>& result) {
+    return result ? 0 : result.error().sys;
+  }
   void cut_storage(bool cut) {
     for (const auto& node : cluster_.nodes()) {
       if (cut) stage_.net.block("first", node->name());
       if (!cut) stage_.net.unblock("first", node->name());
     }
+  }
+
+  // A successor of a client: continues what it has left.
+  std::vector<std::shared_ptr<File>> restore(Survivor& survivor) {
+    EXPECT_TRUE(io::ok(run(survivor.files.start(INT64_MAX))));
+    std::optional<Result<FileSystem::Restored>> restored;
+    Gate gate(stage_.world.loop());
+    gate.spawn([](Task<Result<FileSystem::Restored>> restoring,
+                  std::optional<Result<FileSystem::Restored>>& into) -> Task<void> {
+      into.emplace(co_await std::move(restoring));
+    }(survivor.files.restore(), restored));
+    EXPECT_TRUE(eventually([&] { return restored.has_value(); }));
+    if (!restored) return {};
+    EXPECT_TRUE(io::ok(*restored));
+    survivor.table->drop_untaken();
+    return *restored ? std::move((*restored)->writers) : std::vector<std::shared_ptr<File>>();
+  }
+  // The end of a mount.
+  Task<void> finish(std::optional<Result<void>>& into) {
+    into.emplace(co_await holder().finish_closes());
   }
 
   void set_full(bool full) {
@@ -210,6 +235,29 @@ TEST_F(DeferredClosesTest, ManyAreDeferredAtMostAndAllAreWritten) {
   for (int i = 0; i < 100; i++) EXPECT_EQ(seen(fmt::format("f{}", i)), "x");
 }
 
+TEST_F(DeferredClosesTest, EachFileThatItCreatesByItselfIsDeferred) {
+  pass(60 * kSecond);  // the free space has changed since
+  EXPECT_TRUE(write("f", "x"));
+  // Also those of a client that has no delegation yet.
+  Survivor other(stage_, "other", Memory(RecoveryTable::bytes_for(0)), Memory(64 * kMiB), true);
+  ASSERT_TRUE(io::ok(run(other.files.start(INT64_MAX))));
+  const auto dir = run(other.files.metadata().create({}, meta::root(), "other",
+                                                     {.kind = InodeType::directory, .mode = 0755}));
+  ASSERT_TRUE(io::ok(dir));
+  int alone = 0;
+  for (int i = 0; i < 50; i++) {
+    const int64_t before_ns = stage_.world.now_ns();
+    auto made =
+        run(other.files.create({}, {.id = dir->inode.id}, fmt::format("f{}", i), {.mode = 0644}));
+    ASSERT_TRUE(io::ok(made));
+    const bool by_itself = stage_.world.now_ns() == before_ns;
+    EXPECT_EQ(write_and_close(**made, "x"), by_itself) << i;
+    alone += by_itself ? 1 : 0;
+    pass(kMillisecond);
+  }
+  EXPECT_GT(alone, 30);
+}
+
 // The lease ends while storage is out of reach: the bytes are stored later.
 TEST_F(DeferredClosesTest, ALostLeaseDoesNotLoseBytesOfAFileThatTheServersKnow) {
   auto made = run(holder().create({}, {.id = dir_}, "f", {.mode = 0644}));
@@ -286,6 +334,93 @@ TEST_F(FullDisksTest, ARemovedFileNeedsNoRoom) {
   EXPECT_EQ(holder().dirty_bytes(), 0u);
 }
 
+// The predecessor had not tried to store the bytes yet, or kept them already.
+class FullSuccessorTest : public FullDisksTest, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Seconds, FullSuccessorTest, testing::Values(0, 3));
+
+TEST_P(FullSuccessorTest, ItServesAndKeepsTheBytes) {
+  pass(GetParam() * kSecond);
+  Survivor second(stage_, "second", first_->records, first_->data, true);
+  cut_off(cluster_, "first");
+  const int64_t before_ns = stage_.world.now_ns();
+  for (const auto& file : restore(second)) (void)run(file->close());
+  EXPECT_LT(stage_.world.now_ns() - before_ns, 5 * kSecond);
+  EXPECT_EQ(second.files.waiting_files(), 1u);
+  ASSERT_TRUE(io::ok(run(second.files.metadata().create({}, {.id = dir_}, "new", {}))));
+  pass(5 * kSecond);
+  EXPECT_EQ(seen("f"), "");
+  EXPECT_EQ(sys_of(run(second.files.open({}, {.id = id()}, meta::kMayRead))), ENOSPC);
+  EXPECT_EQ(run(second.files.stat({.id = id()}))->inode.length, text_.size());
+  // It is killed, too.
+  Survivor third(stage_, "third", second.records, second.data, true);
+  cut_off(cluster_, "second");
+  for (const auto& file : restore(third)) (void)run(file->close());
+  EXPECT_EQ(third.files.waiting_files(), 1u);
+  set_full(false);
+  EXPECT_TRUE(eventually([&] { return seen("f") == text_; }));
+  EXPECT_TRUE(eventually([&] { return third.files.waiting_files() == 0; }));
+  EXPECT_EQ(third.files.dirty_bytes(), 0u);
+  pass(2 * kSecond);
+  EXPECT_EQ(fsck().problems(), 0u);
+  EXPECT_EQ(fsck().sessions(), 0u);
+}
+
+TEST_F(FullDisksTest, TimesThatAProgramHasSetStay) {
+  const InodeId file = run(holder().metadata().lookup({}, {.id = dir_}, "f"))->inode.id;
+  ASSERT_TRUE(io::ok(run(holder().metadata().set_attributes({}, {.id = file}, {.mtime_ns = 5}))));
+  pass(3 * kSecond);
+  ASSERT_EQ(holder().waiting_files(), 1u);
+  set_full(false);
+  EXPECT_TRUE(eventually([&] { return seen("f") == text_; }));
+  EXPECT_EQ(run(metadata().stat({.id = file}, false))->inode.mtime_ns, 5);
+}
+
+TEST_F(FullDisksTest, AnUnmountWaitsForRoom) {
+  std::optional<Result<void>> finished;
+  Gate gate(stage_.world.loop());
+  gate.spawn(finish(finished));
+  pass(10 * kSecond);
+  EXPECT_FALSE(finished);
+  set_full(false);
+  EXPECT_TRUE(eventually([&] { return finished.has_value(); }));
+  EXPECT_TRUE(io::ok(*finished));
+  EXPECT_EQ(seen("f"), text_);
+  EXPECT_EQ(fsck().problems(), 0u);
+}
+
+TEST_F(FullDisksTest, AnUnmountNamesTheFilesWhoseBytesItDrops) {
+  meta::MetaClient::Rename how{
+      .from_dir = {.id = dir_}, .from = "f", .to_dir = {.id = dir_}, .to = "g"};
+  ASSERT_TRUE(io::ok(run(holder().metadata().rename({}, std::move(how)))));
+  std::optional<Result<void>> finished;
+  Gate gate(stage_.world.loop());
+  gate.spawn(finish(finished));
+  pass(FileSystem::kUnmountNs + kSecond);
+  ASSERT_TRUE(finished);
+  ASSERT_FALSE(finished->ok());
+  EXPECT_EQ(finished->error().code, Errc::disk_full);
+  EXPECT_NE(finished->error().message.find("(1): /dir/g"), std::string::npos)
+      << finished->error().message;
+  run(holder().close());
+  const int64_t before_ns = stage_.world.now_ns();
+  EXPECT_EQ(seen("g"), "");
+  EXPECT_LT(stage_.world.now_ns() - before_ns, kSecond);  // nobody holds the directory
+}
+
+TEST_F(DeferredClosesTest, AnUnmountWithoutStorageSaysWhatIsLost) {
+  cut_storage(true);
+  ASSERT_TRUE(write("f", "text"));
+  std::optional<Result<void>> finished;
+  Gate gate(stage_.world.loop());
+  gate.spawn(finish(finished));
+  pass(FileSystem::kUnmountNs + 2 * kSecond);
+  ASSERT_TRUE(finished);
+  ASSERT_FALSE(finished->ok());
+  EXPECT_EQ(finished->error().code, Errc::unreachable);
+  EXPECT_NE(finished->error().message.find(": f"), std::string::npos) << finished->error().message;
+  run(holder().close());
+}
+
 TEST_F(FullDisksTest, ASuccessorStoresTheBytes) {
   pass(3 * kSecond);
   ASSERT_EQ(holder().waiting_files(), 1u);
@@ -322,6 +457,19 @@ TEST_F(DeferredClosesTest, ASuccessorSendsNoLengthBeforeTheBytes) {
   for (const auto& file : (*restored)->writers) EXPECT_FALSE(run(file->close()).ok());
   EXPECT_EQ(seen("f"), "text");
   EXPECT_EQ(fsck().problems(), 0u);
+}
+
+// As cp -p and tar do it.
+TEST_F(DeferredClosesTest, TimesThatAProgramHasSetStayAfterARestart) {
+  cut_storage(true);
+  ASSERT_TRUE(write("f", "text"));
+  const InodeId file = run(holder().metadata().lookup({}, {.id = dir_}, "f"))->inode.id;
+  ASSERT_TRUE(io::ok(run(holder().metadata().set_attributes({}, {.id = file}, {.mtime_ns = 5}))));
+  Survivor second(stage_, "second", first_->records, first_->data, true);
+  cut_off(cluster_, "first");
+  for (const auto& one : restore(second)) EXPECT_TRUE(io::ok(run(one->close())));
+  EXPECT_EQ(seen("f"), "text");
+  EXPECT_EQ(run(metadata().stat({.id = file}, false))->inode.mtime_ns, 5);
 }
 
 constexpr int kKilledAt = 16;

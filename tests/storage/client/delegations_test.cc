@@ -4,9 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 
-#include "storage/client/file_system_world.h"
+#include "storage/client/survivor.h"
 #include "storage/meta/service.h"
 
 namespace ff::client {
@@ -239,6 +240,19 @@ TEST_F(DelegatedClientsTest, AnUnmountSendsAllAndGivesAllBack) {
   const int64_t before_ns = stage_.world.now_ns();
   EXPECT_TRUE(io::ok(look(metadata(), dir_, "last")));
   EXPECT_LT(stage_.world.now_ns() - before_ns, kSecond);
+}
+
+// The server that creates the lease knows a copy of the request that arrives late (retry_test.cc).
+TEST_F(DelegatedClientsTest, TheCreationOfALeaseIsSentInASlot) {
+  Survivor other(stage_, "other", Memory(RecoveryTable::bytes_for(0)), Memory(64 * kMiB), true);
+  ASSERT_TRUE(io::ok(run(other.files.start(INT64_MAX))));
+  for (int i = 0; i < 3; i++) {
+    ASSERT_TRUE(io::ok(touch(other.files.metadata(), dir_, std::to_string(i))));
+  }
+  EXPECT_TRUE(eventually([&] { return other.files.delegations() == 1; }));
+  EXPECT_TRUE(std::ranges::any_of(other.table->metadata().slots, [](const auto& slot) {
+    return slot.method.load() == meta::kRenewLease.number;
+  }));
 }
 
 TEST_F(DelegatedClientsTest, PermissionsAreCheckedHere) {

@@ -31,9 +31,22 @@ class AgainTest : public FileSystemWorld {
     const auto made = call(meta::kCreate, request);
     return made ? 0 : made.error().sys;
   }
+  // A request about a lease: creates it, with this sequence number, or ends it.
+  bool lease(uint64_t sequence, bool end) {
+    meta::wire::LeaseRequest request;
+    request.set_client(kClient);
+    request.set_lease(kLease);
+    request.set_fresh(!end);
+    request.set_end(end);
+    if (!end) request.mutable_request()->set_client(kClient);
+    if (!end) request.mutable_request()->set_sequence(sequence);
+    const auto reply = call(meta::kRenewLease, request);
+    return reply && reply->live();
+  }
   bool there() { return run(metadata().lookup({}, meta::root(), "d")).ok(); }
 
   static constexpr uint64_t kClient = 77;
+  static constexpr uint64_t kLease = 99;
   rpc::GrantScheduler grants_;
   std::unique_ptr<net::Transport> transport_ = stage_.net.transport("slow");
   rpc::ClientContext context_{stage_.world.loop(), *transport_, grants_,
@@ -55,6 +68,23 @@ TEST_F(AgainTest, AnEarlierTryDoesNotDoWhatWasRefusedSince) {
   EXPECT_FALSE(there());
   EXPECT_EQ(make(3, false), 0);
   EXPECT_TRUE(there());
+  run(server_.close());
+}
+
+TEST_F(AgainTest, AnEarlierTryDoesNotCreateALeaseThatHasEndedSince) {
+  ASSERT_EQ(make(1, false), 0);
+  const auto dir = run(metadata().lookup({}, meta::root(), "d"))->inode.id;
+  ASSERT_TRUE(lease(2, false));
+  meta::wire::DelegateRequest asked;
+  asked.set_lease(kLease);
+  asked.set_dir(dir);
+  const auto delegated = call(meta::kDelegate, asked);
+  ASSERT_TRUE(delegated && delegated->granted());
+  (void)lease(0, true);
+  EXPECT_FALSE(lease(2, false));
+  const int64_t before_ns = stage_.world.now_ns();
+  EXPECT_TRUE(io::ok(run(metadata().create({}, {.id = dir}, "new", {.mode = 0644}))));
+  EXPECT_LT(stage_.world.now_ns() - before_ns, kSecond);
   run(server_.close());
 }
 

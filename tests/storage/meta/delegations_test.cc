@@ -120,6 +120,28 @@ TEST_P(DelegationsTest, OnlyOneHolderGetsIt) {
   EXPECT_EQ(apply({make(dir_, "late", first_)}).error().code, Errc::refused);
 }
 
+// A server was slow, and the client has repeated the request at another one.
+TEST_P(DelegationsTest, ACreationOfALeaseThatArrivesLateRevivesNothing) {
+  const Namespace::LeaseRenewal fresh{
+      .client = 1, .lease = kHeldLease, .fresh = true, .request = request()};
+  for (int repeated = 0; repeated < 2; repeated++) {
+    const auto created = run(names().renew_lease(fresh));
+    ASSERT_TRUE(created.ok());
+    EXPECT_TRUE(created->live);
+  }
+  const auto made = run(names().delegate(kHeldLease, dir_));
+  ASSERT_TRUE(made.ok() && made->granted);
+  EXPECT_TRUE(is_held_up(run(names().lookup(kRootUser, dir_, "a")).error()));
+  ASSERT_TRUE(run(names().renew_lease({.client = 1, .lease = kHeldLease, .end = true})).ok());
+  const auto late = run(names().renew_lease(fresh));
+  ASSERT_TRUE(late.ok());
+  EXPECT_FALSE(late->live);
+  EXPECT_TRUE(file(kRootUser, dir_, "a").ok());
+  // Also when the slot has a later request.
+  EXPECT_FALSE(run(names().renew_lease(fresh)).ok());
+  EXPECT_TRUE(file(kRootUser, dir_, "b").ok());
+}
+
 TEST_P(DelegationsTest, TheGrantHasAllNames) {
   ASSERT_TRUE(file(kRootUser, dir_, "a").ok());
   const auto sub = dir(kRootUser, dir_, "sub");
