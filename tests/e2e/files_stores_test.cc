@@ -283,7 +283,7 @@ TEST(ServersOnPostgres, OneThatIsKilledCostsClientsOfAnotherNothing) {
   rpc::ClientContext context{loop,    transport, grants,
                              metrics, rng,       {.name = "program", .software = "test"}};
   const auto goes_on = [&](const ServerWithClient& server) {
-    const int until = server.made() + 50;
+    const int until = server.made() + 30;
     while (server.made() < until && server.outcome()) {
       run_task(loop, [](Loop& of) -> Task<void> {
         (void)co_await sleep_for(of, 10 * kMillisecond);
