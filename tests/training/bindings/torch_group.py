@@ -241,7 +241,7 @@ def late(rank):
     """A timeout names the rank, and a model that waits for it says so in backward()."""
     import torch
     import torch.distributed as dist
-    group = dist.new_group(timeout=datetime.timedelta(seconds=4))
+    group = dist.new_group(timeout=datetime.timedelta(seconds=12))
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4), process_group=group)
     model(torch.ones(1, 4)).sum().backward()
     if rank != 1:
