@@ -301,13 +301,17 @@ Result<void> Mounted::mount(const client::Url& url) {
                                               .on_init = on_init,
                                               .on_healthy = on_healthy});
   operations_.emplace(*files_, *memory_, *kernel_, std::move(root_));
-  rings_.emplace(loop(), *operations_, *memory_,
-                 [this](const mount::ClientMemoryFile& file) { return adopt(file); });
+  rings_.emplace(
+      loop(), *operations_, *memory_,
+      [this](const mount::ClientMemoryFile& file) { return adopt(file); },
+      keeper_ != nullptr && keeper_->stores_descriptors() ? keeper_ : nullptr);
   virtual_dir_.emplace(*operations_, *callers_, *rings_, device_->dir());
   const auto rings = rings_->start();
   if (!rings) log_warning("programs cannot use USRBIO", {{"cause", rings.error().message}});
   virtual_dir_->restore();
-  return run_task(loop(), cancel_on_stop(loop(), session_.stop, operations_->restore()));
+  FF_TRY(run_task(loop(), cancel_on_stop(loop(), session_.stop, operations_->restore())));
+  rings_->restore();
+  return {};
 }
 
 // Storage nodes of this host write directly into it, and RDMA devices register it once.
@@ -440,11 +444,12 @@ bool Mounted::replaced() { return keeper_ != nullptr && keeper_->must_hand_over(
 // stored is in the recovery table, so nothing is closed.
 void Mounted::hand_over(Gate& serving) {
   log_info("hands over to another process");
+  rings_->pause();
   Error over = fail(Errc::interrupted, "another process serves the mount");
   run_task(loop(), serving.close(std::move(over)));
   const int64_t until_ns = loop().now_ns() + kHandOverNs;
   run_task(loop(), poll_until(loop(), [this, until_ns] {
-             return kernel_->idle() || loop().now_ns() >= until_ns;
+             return (kernel_->idle() && rings_->idle()) || loop().now_ns() >= until_ns;
            }));
   ::_exit(mount::KeeperLink::kHandedOver);
 }

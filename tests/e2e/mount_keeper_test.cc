@@ -7,9 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
@@ -277,24 +280,67 @@ TEST_F(MountKeeperTest, AnotherProgramReplacesTheServingProcess) {
   EXPECT_TRUE(has(none.err, "no ff file system is mounted there")) << none.err;
 }
 
-// Rings end with the process that served them.
-TEST_F(MountKeeperTest, ProgramsWithRingsLearnThatTheServingProcessWasKilled) {
+// The rings and memory of a program without names.
+class RingProgram {
+ public:
+  RingProgram(const Mount& mount, int seed)
+      : child_({.argv = {FF_USRBIO_PROGRAM, "load", mount.dir(),
+                         mount / ("rings" + std::to_string(seed)), std::to_string(seed)}}) {}
+  Child& child() { return child_; }
+  // Waits until it has done some more rounds.
+  void expect_progress() {
+    const size_t last = child_.out.rfind("round ");
+    const int round = last == std::string::npos ? 0 : std::atoi(child_.out.c_str() + last + 6);
+    EXPECT_TRUE(child_.wait_for_out("round " + std::to_string(round + 5) + "\n")) << child_.out;
+  }
+
+ private:
+  Child child_;
+};
+
+size_t descriptors(pid_t pid) {
+  const std::string dir = "/proc/" + std::to_string(pid) + "/fd";
+  return static_cast<size_t>(std::ranges::distance(std::filesystem::directory_iterator(dir)));
+}
+
+TEST_F(MountKeeperTest, RingsGoOnWhenTheServingProcessIsKilledOrReplaced) {
   Mount mount(shared_cluster().address(), at("mnt"), {"--no-io-uring"});
-  const auto program = [&mount](const char* what, const char* seed) {
-    return Launch{.argv = {FF_USRBIO_PROGRAM, what, mount.dir(), mount / seed, seed}};
-  };
-  Child waits(program("hang", "1")), waits_without_deadline(program("hang", "2"));
-  for (Child* const works : {&waits, &waits_without_deadline}) {
-    ASSERT_TRUE(works->wait_for_out("working")) << works->out;
+  const size_t before = descriptors(mount.pid());
+  std::vector<std::unique_ptr<RingProgram>> programs;
+  for (int seed = 1; seed <= 2; seed++) {
+    programs.push_back(std::make_unique<RingProgram>(mount, seed));
+    programs.back()->expect_progress();
   }
-  kill_serving_process(mount);
-  for (Child* const works : {&waits, &waits_without_deadline}) {
-    EXPECT_EQ(works->finish(), 1);
-    EXPECT_TRUE(has(works->out, ": " + std::to_string(-ECONNRESET))) << works->out;
+  for (int i = 0; i < 6 && !HasFailure(); i++) {
+    if (i % 3 == 2) {
+      const ProcessResult replaced = run_ff({"mount", "--replace", mount.dir()});
+      EXPECT_EQ(replaced.exit, 0) << replaced.err;
+    } else {
+      kill_serving_process(mount);
+    }
+    for (const auto& program : programs) program->expect_progress();
   }
-  Child again(program("work", "3"));
-  EXPECT_EQ(again.finish(), 0);
-  EXPECT_TRUE(has(again.out, "all is well")) << again.out;
+  for (const auto& program : programs) {
+    program->child().signal(SIGTERM);
+    EXPECT_EQ(program->child().finish(), 0) << program->child().out;
+    EXPECT_TRUE(has(program->child().out, "all is well")) << program->child().out;
+  }
+  EXPECT_TRUE(eventually([&] { return descriptors(mount.pid()) == before; }));
+}
+
+TEST_F(MountKeeperTest, WhatAProgramLeavesWhileNobodyServesTheMountIsGivenBack) {
+  Mount mount(shared_cluster().address(), at("mnt"), {"--no-io-uring"});
+  const size_t before = descriptors(mount.pid());
+  RingProgram program(mount, 1);
+  program.expect_progress();
+  EXPECT_GT(descriptors(mount.pid()), before);
+  const pid_t serving = serving_process(mount.pid());
+  ::kill(mount.pid(), SIGSTOP);
+  ::kill(serving, SIGKILL);
+  program.child().signal(SIGKILL);  // it ends when its files are closed
+  ::kill(mount.pid(), SIGCONT);
+  EXPECT_EQ(program.child().finish(), 128 + SIGKILL);
+  EXPECT_TRUE(eventually([&] { return descriptors(mount.pid()) == before; }));
 }
 
 TEST_F(MountKeeperTest, AListingContinuesAndAProgramThatFailsAtOnceIsNotStartedForever) {

@@ -120,7 +120,9 @@ RecoveryTable::Record RecoveryTable::add(const Content& content) {
   } else {
     return {};
   }
-  if (content.kind >= Kind::lease) header_.version = kVersionWithChanges;
+  if (content.kind == Kind::lease || content.kind == Kind::change) {
+    header_.version = kVersionWithChanges;
+  }
   Entry& entry = records_[index];
   entry.order = content.order != 0 ? content.order : ++header_.last_order;
   entry.fixed = content.fixed;

@@ -46,6 +46,8 @@ class RecoveryTable {
     // Of client/change_journal.h, in version 2.
     lease = 10,   // [lease] [last applied change]
     change = 11,  // [number, part | parts << 32, origin, inodes...] part of its message
+    // Of mount/ring_registry.h. Versions that do not know it drop it: their rings end.
+    iov_dir = 12,  // [number, process, origin]
   };
   static constexpr size_t kFixedWords = 6;
   static constexpr size_t kLiveWords = 4;

@@ -127,9 +127,13 @@ Result<ClientMemoryFile> open_client_memory(const std::string& path, uint32_t ui
   how.flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV | RESOLVE_NO_MAGICLINKS;
   const std::string name = path.substr(usrbio::kShm.size());
-  ClientMemoryFile file;
-  file.fd = Fd(static_cast<int>(::syscall(SYS_openat2, shm.get(), name.c_str(), &how, sizeof how)));
-  if (file.fd.get() < 0) return errno_error(errno, printable(path));
+  Fd fd(static_cast<int>(::syscall(SYS_openat2, shm.get(), name.c_str(), &how, sizeof how)));
+  if (fd.get() < 0) return errno_error(errno, printable(path));
+  return restore_client_memory(std::move(fd), path, uid);
+}
+
+Result<ClientMemoryFile> restore_client_memory(Fd fd, const std::string& path, uint32_t uid) {
+  ClientMemoryFile file{.fd = std::move(fd)};
   struct stat info = {};
   struct statfs system = {};
   if (::fstat(file.fd.get(), &info) != 0 || ::fstatfs(file.fd.get(), &system) != 0) {

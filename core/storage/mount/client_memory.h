@@ -43,6 +43,8 @@ struct ClientMemoryFile {
 // Opens a file in /dev/shm that the user owns; root may open any. It follows no link and opens
 // nothing on another file system, which could block this thread.
 Result<ClientMemoryFile> open_client_memory(const std::string& path, uint32_t uid);
+// The same file, which a predecessor of this process has opened. It may have no name any more.
+Result<ClientMemoryFile> restore_client_memory(Fd fd, const std::string& path, uint32_t uid);
 
 // A mapped file. `hold` keeps the mapping and its guard.
 struct ClientMemory {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -36,6 +37,7 @@ constexpr int kKeeperPollMs = 200;
 constexpr int64_t kHealthyNs = 10 * kSecond;
 constexpr size_t kQuickDeathsMax = 10;  // in succession
 constexpr int64_t kRestartPauseNs = 200 * kMillisecond;
+constexpr rlim_t kDescriptorsMax = 64 * 1024;
 
 // In the abstract namespace, so nothing is left behind.
 struct KeeperAddress {
@@ -75,6 +77,14 @@ std::vector<char*> keeper_pointers(std::vector<std::string>& texts) {
   return all;
 }
 
+// Each ring and each memory of a program takes a descriptor of both processes, or two.
+void raise_descriptor_limit() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, kDescriptorsMax);
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 // Runs in the child between fork and exec, so it must not allocate or lock.
 [[noreturn]] void become_server(int program, const char* dir, char* const* argv, char* const* env,
                                 int socket, pid_t parent) {
@@ -95,8 +105,10 @@ class Keeper {
 
  private:
   Result<void> start();
+  void send_held() const;
   Result<void> watch_once();
   void handle(KeeperMessage message);
+  void keep_stored(KeeperMessage message);
   void listen(const std::string& dir);
   void accept_command();
   void answer_command(KeeperMessageType type, std::string_view text);
@@ -116,13 +128,16 @@ class Keeper {
   Fd pidfd_;
   pid_t pid_ = 0;
   std::map<std::string, Fd> held_;
-  std::string dir_;  // the mount point; empty: not mounted yet
+  std::map<std::string, Fd> stored_;  // until the serving process releases them
+  std::string dir_;                   // the mount point; empty: not mounted yet
   uint64_t starts_ = 0;
   size_t quick_deaths_ = 0;
   int64_t started_ns_ = 0;
   bool told_ready_ = false;  // to who started the keeper
+  bool told_full_ = false;   // that there are too many descriptors
   bool ready_ = false;       // this serving process
   bool healthy_ = false;     // it, too
+  bool releases_ = false;    // it, too
   bool resends_ = false;
   bool stopping_ = false;
   std::optional<Error> error_;  // of this serving process
@@ -135,7 +150,7 @@ Result<void> Keeper::start() {
     return errno_error(errno, "the socket of the mount's keeper");
   }
   socket_ = Fd(ends[0]);
-  const Fd theirs(ends[1]);
+  Fd theirs(ends[1]);
   std::vector<std::string> argv = options_.argv, env;
   for (char** variable = environ; *variable != nullptr; variable++) env.emplace_back(*variable);
   env.push_back(fmt::format("{}={}", kKeeperVariable, theirs.get()));
@@ -149,16 +164,29 @@ Result<void> Keeper::start() {
   if (pid_ < 0) return errno_error(errno, "the process that serves the mount cannot be started");
   pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   started_ns_ = stop_.clock().steady_ns();
-  ready_ = healthy_ = false;
+  starts_++;
+  ready_ = healthy_ = releases_ = false;
   error_.reset();
-  // The socket has room for these, and a dead process is noticed by its end.
-  (void)send_message(socket_.get(), KeeperMessageType::hello, std::to_string(starts_++));
-  (void)send_message(socket_.get(), KeeperMessageType::mounted, dir_);
-  for (const auto& [name, fd] : held_) {
-    (void)send_message(socket_.get(), KeeperMessageType::hold, name, fd.get());
-  }
-  (void)send_message(socket_.get(), KeeperMessageType::go);
+  theirs = Fd();  // so that sending fails when the process has ended
+  send_held();
   return {};
+}
+
+// Waits while the socket is full. A dead process is noticed elsewhere.
+void Keeper::send_held() const {
+  const auto send = [this](KeeperMessageType type, std::string_view text = {}, int fd = -1) {
+    return send_message(socket_.get(), type, text, fd).ok();
+  };
+  bool sent = send(KeeperMessageType::hello, std::to_string(starts_ - 1)) &&
+              send(KeeperMessageType::version, std::to_string(kKeeperChannelVersion)) &&
+              send(KeeperMessageType::mounted, dir_);
+  for (const auto& [name, fd] : held_) {
+    sent = sent && send(KeeperMessageType::hold, name, fd.get());
+  }
+  for (const auto& [name, fd] : stored_) {
+    sent = sent && send(KeeperMessageType::store, name, fd.get());
+  }
+  if (sent) (void)send(KeeperMessageType::go);
 }
 
 void Keeper::listen(const std::string& dir) {
@@ -211,9 +239,23 @@ void Keeper::accept_command() {
   (void)send_message(command.get(), KeeperMessageType::error, text_of(refusal));
 }
 
+void Keeper::keep_stored(KeeperMessage message) {
+  if (message.fd.get() >= 0) {
+    stored_[message.text] = std::move(message.fd);
+  } else if (!std::exchange(told_full_, true)) {
+    log_warning(
+        "more rings and memory of programs than this process may have descriptors; the "
+        "others end with the process that serves the mount",
+        {{"descriptors", stored_.size()}});
+  }
+}
+
 void Keeper::handle(KeeperMessage message) {
   switch (message.type) {
     case KeeperMessageType::hold: held_[message.text] = std::move(message.fd); return;
+    case KeeperMessageType::store: return keep_stored(std::move(message));
+    case KeeperMessageType::release: stored_.erase(message.text); return;
+    case KeeperMessageType::version: releases_ = true; return;
     case KeeperMessageType::resends: resends_ = true; return;
     case KeeperMessageType::healthy: healthy_ = true; return;
     case KeeperMessageType::mounted: return listen(message.text);
@@ -222,6 +264,7 @@ void Keeper::handle(KeeperMessage message) {
     default: return;
   }
   ready_ = true;
+  if (!releases_) stored_.clear();  // an older version: it would never release them
   answer_command(KeeperMessageType::ready, message.text);
   if (std::exchange(told_ready_, true)) return;
   result_ = options_.on_ready(message.text);
@@ -256,6 +299,7 @@ Result<void> Keeper::give_up(const std::string& why) {
   error.hint = std::string("Its log says why. Mount the directory again.");
   log_error("the mount ends", {{"dir", dir_}, {"cause", error.message}});
   held_.clear();  // from here on, programs get errors instead of waiting
+  stored_.clear();
   if (!dir_.empty()) unmount_lazily(dir_);
   return error;
 }
@@ -326,6 +370,7 @@ Result<void> Keeper::run() {
 }  // namespace
 
 Result<void> keep_mount(const StopToken& stop, const KeeperOptions& options) {
+  raise_descriptor_limit();
   return Keeper(stop, options).run();
 }
 
@@ -339,15 +384,24 @@ Result<std::unique_ptr<KeeperLink>> KeeperLink::connect() {
   for (;;) {
     FF_TRY(auto message, receive_message(link->socket_.get(), true));
     if (!message) return fail(Errc::failed, "the keeper of the mount has ended");
-    if (message->type == KeeperMessageType::go) return link;
+    if (message->type == KeeperMessageType::go) break;
     if (message->type == KeeperMessageType::hello) {
       link->restarts_ = std::strtoull(message->text.c_str(), nullptr, 10);
     }
     if (message->type == KeeperMessageType::mounted) link->dir_ = message->text;
+    if (message->type == KeeperMessageType::version) {
+      link->version_ = std::strtoull(message->text.c_str(), nullptr, 10);
+    }
     if (message->type == KeeperMessageType::hold) {
       link->held_[message->text] = std::move(message->fd);
     }
+    if (message->type == KeeperMessageType::store) {
+      link->stored_[message->text] = std::move(message->fd);
+    }
   }
+  (void)send_message(link->socket_.get(), KeeperMessageType::version,
+                     std::to_string(kKeeperChannelVersion));
+  return link;
 }
 
 Fd KeeperLink::take(const std::string& name) {
@@ -359,7 +413,24 @@ Result<void> KeeperLink::hold(const std::string& name, int fd) {
   return send_message(socket_.get(), KeeperMessageType::hold, name, fd);
 }
 
+Result<void> KeeperLink::store(const std::string& name, int fd) {
+  return send_message(socket_.get(), KeeperMessageType::store, name, fd);
+}
+
 // If the keeper has died, this process dies with it.
+void KeeperLink::release(const std::string& name) {
+  (void)send_message(socket_.get(), KeeperMessageType::release, name);
+}
+
+std::map<std::string, Fd> KeeperLink::take_stored(std::string_view prefix) {
+  std::map<std::string, Fd> taken;
+  for (auto at = stored_.lower_bound(std::string(prefix));
+       at != stored_.end() && at->first.starts_with(prefix);) {
+    taken.insert(stored_.extract(at++));
+  }
+  return taken;
+}
+
 void KeeperLink::report_mounted(const std::string& dir) {
   (void)send_message(socket_.get(), KeeperMessageType::mounted, dir);
 }

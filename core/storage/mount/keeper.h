@@ -5,6 +5,10 @@
 // (Linux 6.9, FUSE_NOTIFY_RESEND). What else the successor needs lies in the shared memory
 // (client/recovery_table.h).
 //
+// The keeper also has the memory files of programs that use rings (ring_registry.h), until the
+// serving process releases them. A serving process of a version that cannot do that ends the rings,
+// and the keeper drops the files.
+//
 // The keeper does no I/O on files and never touches the mount, so it cannot hang with it. If it is
 // killed, the kernel kills the serving process, and the mount is dead, as without a keeper.
 #pragma once
@@ -13,11 +17,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "platform/base/fd.h"
 #include "platform/base/result.h"
 #include "platform/base/stop_token.h"
+#include "storage/mount/descriptor_store.h"
 #include "storage/mount/keeper_channel.h"
 
 namespace ff::mount {
@@ -35,7 +41,7 @@ struct KeeperOptions {
 Result<void> keep_mount(const StopToken& stop, const KeeperOptions& options);
 
 // The keeper's end in the serving process.
-class KeeperLink {
+class KeeperLink final : public DescriptorStore {
  public:
   // Null: a keeper has not started this process.
   static Result<std::unique_ptr<KeeperLink>> connect();
@@ -47,6 +53,11 @@ class KeeperLink {
   Fd take(const std::string& name);
   // The keeper holds a duplicate from now on.
   Result<void> hold(const std::string& name, int fd);
+  // Whether the keeper can store and release descriptors: those of older versions cannot.
+  bool stores_descriptors() const { return version_ >= 2; }
+  Result<void> store(const std::string& name, int fd) override;
+  void release(const std::string& name) override;
+  std::map<std::string, Fd> take_stored(std::string_view prefix) override;
   void report_mounted(const std::string& dir);
   void report_resends();
   // It has served for a while: its death is no reason to give up.
@@ -65,7 +76,8 @@ class KeeperLink {
   const Fd socket_;
   uint64_t restarts_ = 0;
   std::string dir_;
-  std::map<std::string, Fd> held_;
+  uint64_t version_ = 1;  // of the keeper
+  std::map<std::string, Fd> held_, stored_;
   bool hand_over_ = false;
 };
 

@@ -12,6 +12,10 @@
 
 namespace ff::mount {
 
+// Version 2: store, release. Both ends say theirs; without that it is 1.
+constexpr uint64_t kKeeperChannelVersion = 2;
+
+// Both ends ignore types that they do not know.
 enum class KeeperMessageType : char {
   // From the keeper.
   hello = 'H',      // how often it has restarted the serving process
@@ -19,8 +23,11 @@ enum class KeeperMessageType : char {
   hand_over = 'O',  // answer what is under way, then exit: a successor waits
   // From both.
   mounted = 'M',  // the mount point
-  hold = 'F',     // a descriptor by its name
+  hold = 'F',     // a descriptor by its name, until the mount ends
+  version = 'V',  // kKeeperChannelVersion of the sender
+  store = 'D',    // a descriptor by its name, until it is released
   // From the serving process.
+  release = 'L',  // the name of a stored descriptor
   resends = 'S',  // the kernel can repeat requests
   healthy = 'A',  // it has answered many requests
   ready = 'R',    // a text for who started the mount

@@ -2,6 +2,7 @@
 #include "storage/mount/ring_registry.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -57,11 +58,12 @@ void remove_stale_wake_sockets() {
 }  // namespace
 
 RingRegistry::RingRegistry(Loop& loop, Operations& operations, chain::BufferPool& memory,
-                           RegisterMemory register_memory)
+                           RegisterMemory register_memory, DescriptorStore* store)
     : loop_(loop),
       operations_(operations),
       memory_(memory),
       register_memory_(std::move(register_memory)),
+      store_(store),
       work_(loop),
       gate_(loop) {}
 
@@ -70,12 +72,22 @@ RingRegistry::~RingRegistry() {
 }
 
 Result<void> RingRegistry::start() {
-  remove_stale_wake_sockets();
-  // The kernel keeps the targets of links by these numbers.
+  // The kernel keeps the targets of links by their numbers.
   const usrbio::IovId random = usrbio::random_id();
-  std::memcpy(&wake_number_, random.data(), sizeof wake_number_);
-  wake_number_ >>= 24;  // room for all later ones
-  last_number_ = wake_number_ + std::size(usrbio::kWakeLinks);
+  std::memcpy(&last_number_, random.data(), sizeof last_number_);
+  last_number_ >>= 24;  // room for all later ones
+  restore_dirs();
+  FF_TRY(open_journal());
+  gate_.spawn(serve());
+  gate_.spawn(check_lost_owners());
+  FF_TRY(open_wake_socket());
+  FF_TRY(wake_watch_, loop_.watch(wake_socket_.get()));
+  gate_.spawn(receive_wakeups());
+  return {};
+}
+
+Result<void> RingRegistry::make_wake_socket() {
+  remove_stale_wake_sockets();
   std::string path(usrbio::kShm);
   path += kWakeSocketPrefix;
   path += usrbio::text_of(usrbio::random_id());
@@ -86,12 +98,10 @@ Result<void> RingRegistry::start() {
     return errno_error(errno, path);
   }
   wake_path_ = path;
+  wake_number_ = last_number_ + 1;
+  last_number_ += std::size(usrbio::kWakeLinks);
   // Every user of the mount may wake the daemon; that is all the socket does.
   if (::chmod(path.c_str(), 0666) != 0) return errno_error(errno, path);
-  FF_TRY(wake_watch_, loop_.watch(wake_socket_.get()));
-  gate_.spawn(receive_wakeups());
-  gate_.spawn(serve());
-  gate_.spawn(check_lost_owners());
   return {};
 }
 
@@ -126,12 +136,14 @@ Task<void> RingRegistry::receive_wakeups() {
 
 // Serves each ring once. True: there is more work already.
 bool RingRegistry::serve_turn() {
+  if (paused_) return false;
   size_t running = 0;
   for (const auto& ring : rings_) running += ring->running();
   bool more = false;
   // Taking entries never closes other rings, so the vector does not change.
   for (const auto& ring : rings_) {
-    if (running >= kRunningMax) return false;  // the end of a batch wakes this task
+    // The end of a batch wakes this task.
+    if (running >= kRunningMax || journal_->room() < RingServer::kBatchMax) return false;
     const size_t before = ring->running();
     const uint32_t taken = ring->take_requests();
     running += ring->running() - before;
@@ -183,22 +195,35 @@ Result<const RingRegistry::Link*> RingRegistry::add(const std::string& name,
   if (links_.size() >= kLinksMax) return errno_error(ENOSPC, "links of programs");
   FF_TRY(ClientMemoryFile file, open_client_memory(target, owner.uid));
   Link link{.target = target, .owner = owner, .number = ++last_number_, .id = parsed->id};
-  const auto dir = std::ranges::find_if(
-      dirs_, [&](const auto& one) { return owner.process != 0 && one.second == owner.process; });
+  const auto dir = std::ranges::find_if(dirs_, [&](const auto& one) {
+    return owner.process != 0 && one.second.process == owner.process;
+  });
   if (dir != dirs_.end()) link.dir = dir->first;
   if (parsed->ring) {
-    FF_TRY(link.ring, RingServer::make(*this, *parsed, owner.uid, file));
-    const auto place =
-        std::ranges::upper_bound(rings_, parsed->priority, {}, &RingServer::priority);
+    FF_TRY(link.ring, RingServer::make(*this, *parsed, owner.uid, file, link.number));
+  }
+  const std::string stored = stored_name(name, link);
+  const Fd left(::fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0));
+  FF_TRY(const Link* const added, insert(name, *parsed, std::move(link), std::move(file)));
+  leave(stored, left.get());
+  return added;
+}
+
+// Serves the ring, or registers the memory.
+Result<const RingRegistry::Link*> RingRegistry::insert(const std::string& name,
+                                                       const usrbio::IovLinkName& parsed, Link link,
+                                                       ClientMemoryFile file) {
+  if (link.ring != nullptr) {
+    const auto place = std::ranges::upper_bound(rings_, parsed.priority, {}, &RingServer::priority);
     rings_.insert(place, link.ring);
   } else {
     auto memory = std::make_shared<RegisteredMemory>();
-    memory->uid = owner.uid;
-    memory->block = parsed->block;
+    memory->uid = link.owner.uid;
+    memory->block = parsed.block;
     FF_TRY(memory->memory, register_memory_(file));
     memory->fd = std::move(file.fd);
     link.memory = memory;
-    by_id_[parsed->id] = memory;
+    by_id_[parsed.id] = memory;
   }
   work_.set();
   return &(links_[name] = std::move(link));
@@ -211,6 +236,7 @@ void RingRegistry::remove_link(Links::iterator link) {
     link->second.ring->close();
     std::erase(rings_, link->second.ring);
   }
+  if (store_ != nullptr) store_->release(stored_name(link->first, link->second));
   links_.erase(link);
 }
 
@@ -254,7 +280,9 @@ RegisteredMemoryRef RingRegistry::find(const usrbio::IovId& id, uint32_t uid) {
   return uid == 0 || found->second->uid == uid ? found->second : nullptr;
 }
 
-void RingRegistry::dir_opened(uint64_t dir, uint32_t process) { dirs_[dir] = process; }
+bool RingRegistry::idle() const {
+  return std::ranges::all_of(rings_, [](const auto& ring) { return ring->running() == 0; });
+}
 
 void RingRegistry::dir_closed(uint64_t dir) {
   dirs_.erase(dir);

@@ -52,7 +52,8 @@ Result<void> copy_out(const RegisteredMemory& from, uint64_t at, ByteSpan into) 
 
 Result<std::shared_ptr<RingServer>> RingServer::make(RingContext& context,
                                                      const usrbio::IovLinkName& name, uint32_t uid,
-                                                     const ClientMemoryFile& file) {
+                                                     const ClientMemoryFile& file,
+                                                     uint64_t number) {
   // The header is the only source for the number of entries.
   FF_TRY(auto memory, map_client_memory(file));
   if (file.size < sizeof(usrbio::RingHeader)) return invalid("the ring file is too short");
@@ -67,20 +68,51 @@ Result<std::shared_ptr<RingServer>> RingServer::make(RingContext& context,
     return invalid("the ring file does not have the size of the ring");
   if (name.depth > static_cast<int64_t>(entries))
     return invalid("the depth of the ring exceeds its entries");
+  FF_TRY(auto progress, context.journal().add(number, entries));
   return std::shared_ptr<RingServer>(
-      new RingServer(context, name, uid, entries, std::move(memory)));
+      new RingServer(context, name, uid, std::move(memory), std::move(progress)));
+}
+
+Result<std::shared_ptr<RingServer>> RingServer::restore(RingContext& context,
+                                                        const usrbio::IovLinkName& name,
+                                                        uint32_t uid, const ClientMemoryFile& file,
+                                                        uint64_t number) {
+  auto progress = context.journal().take_left(number);
+  if (!progress) return invalid("the ring is not in the journal");
+  // The program may have changed the header since.
+  if (file.size < usrbio::ring_bytes(progress->entries())) {
+    return invalid("the ring file does not have the size of the ring");
+  }
+  FF_TRY(auto memory, map_client_memory(file));
+  const usrbio::Ring ring(memory.bytes.data(), progress->entries());
+  FF_TRY(const auto left, progress->recover(ring.head().completed.load()));
+  std::shared_ptr<RingServer> server(
+      new RingServer(context, name, uid, std::move(memory), std::move(*progress)));
+  server->repeats_.assign(left.begin(), left.end());
+  server->unanswered_ = static_cast<uint32_t>(left.size());
+  // The predecessor may have died after it published completions.
+  server->wake_waiters();
+  return server;
 }
 
 RingServer::RingServer(RingContext& context, usrbio::IovLinkName name, uint32_t uid,
-                       uint32_t entries, ClientMemory memory)
+                       ClientMemory memory, RingProgress progress)
     : context_(context),
       name_(name),
       uid_(uid),
-      entries_(entries),
       memory_(std::move(memory)),
-      ring_(memory_.bytes.data(), entries),
+      progress_(std::move(progress)),
+      entries_(progress_.entries()),
+      ring_(memory_.bytes.data(), entries_),
+      next_request_(progress_.next_request()),
+      released_(progress_.released() - next_request_),
+      completed_(progress_.completed()),
       timer_(context.loop()) {
   ring_.head().daemon_sleeping.store(1);
+}
+
+RingServer::~RingServer() {
+  for (const Taken& one : repeats_) progress_.drop(one.record);
 }
 
 // How many of the available entries may start now (io_depth, timeout).
@@ -89,7 +121,9 @@ uint32_t RingServer::ready_count(uint32_t available) {
   if (name_.depth == 0) return available;
   if (name_.depth > 0) {
     const uint32_t fresh = available - released_;
+    if (fresh < depth) return released_;
     released_ += fresh / depth * depth;
+    progress_.set_released(next_request_ + released_);
     return released_;
   }
   const bool ready = available >= depth || timed_out_ || name_.timeout_ms == 0;
@@ -108,6 +142,7 @@ void RingServer::on_wake() {
 
 bool RingServer::prepare_to_sleep() {
   if (closed_) return true;
+  if (!repeats_.empty()) return false;
   ring_.head().daemon_sleeping.store(1);
   const uint32_t available = ring_.head().submitted.load() - next_request_;
   if (available == 0 || available > entries_) return true;
@@ -117,33 +152,52 @@ bool RingServer::prepare_to_sleep() {
   return waits;
 }
 
-uint32_t RingServer::take_requests() {
-  if (closed_) return 0;
+// Those that the predecessor has taken come first.
+std::vector<RingServer::Taken> RingServer::take_some() {
+  std::vector<Taken> taken;
+  if (!repeats_.empty()) {
+    const auto end = repeats_.begin() + std::min<std::ptrdiff_t>(kBatchMax, std::ssize(repeats_));
+    taken.assign(repeats_.begin(), end);
+    repeats_.erase(repeats_.begin(), end);
+    return taken;
+  }
   const uint32_t available = ring_.head().submitted.load() - next_request_;
   if (available > entries_ || available + unanswered_ > entries_) {
     log_warning("closing a ring with invalid counters",
                 {{"uid", uid_}, {"requests", available}, {"entries", entries_}});
     closed_ = true;
-    return 0;
+    return taken;
   }
-  const uint32_t count = std::min(ready_count(available), kBatchMax);
+  const auto room = static_cast<uint32_t>(std::min<size_t>(context_.journal().room(), kBatchMax));
+  const uint32_t count = std::min(ready_count(available), room);
   if (name_.depth > 0) released_ -= count;
   if (name_.depth < 0 && count > 0) {
     timer_.stop();
     timed_out_ = timer_running_ = false;
   }
-  std::vector<ReadBatch> batches;
-  for (uint32_t i = 0; i < count; i++) begin(copy_of(ring_.submission(next_request_++)), batches);
-  for (ReadBatch& batch : batches) start(read(std::move(batch)));
-  if (count > 0) publish_results();  // for entries that failed at once
-  return count;
+  for (uint32_t i = 0; i < count; i++) {
+    taken.push_back(progress_.take(copy_of(ring_.submission(next_request_++))));
+  }
+  unanswered_ += count;
+  return taken;
 }
 
-Result<RingServer::CheckedRequest> RingServer::check(const usrbio::SubmissionEntry& request) {
+uint32_t RingServer::take_requests() {
+  if (closed_) return 0;
+  const std::vector<Taken> taken = take_some();
+  std::vector<ReadBatch> batches;
+  for (const Taken& one : taken) begin(one, batches);
+  for (ReadBatch& batch : batches) start(read(std::move(batch)));
+  if (!taken.empty()) publish_results();  // for entries that failed at once
+  return static_cast<uint32_t>(taken.size());
+}
+
+Result<RingServer::CheckedRequest> RingServer::check(const Taken& taken) {
+  const usrbio::SubmissionEntry& request = taken.request;
   if (request.slot >= entries_) return invalid("the slot is out of range");
   usrbio::IovId id;
   std::memcpy(id.data(), request.memory, id.size());
-  CheckedRequest checked{.request = request, .memory = context_.find(id, uid_)};
+  CheckedRequest checked{.taken = taken, .memory = context_.find(id, uid_)};
   if (checked.memory == nullptr) return invalid("the memory is not registered");
   if (checked.memory->memory.lost()) return lost_memory();
   const ByteSpan all = checked.memory->memory.bytes;
@@ -162,14 +216,13 @@ Result<RingServer::CheckedRequest> RingServer::check(const usrbio::SubmissionEnt
   return checked;
 }
 
-void RingServer::begin(const usrbio::SubmissionEntry& request, std::vector<ReadBatch>& batches) {
-  unanswered_++;
-  auto checked = check(request);
+void RingServer::begin(const Taken& taken, std::vector<ReadBatch>& batches) {
+  const usrbio::SubmissionEntry& request = taken.request;
+  auto checked = check(taken);
   const auto file =
       checked ? context_.operations().find_open_file(request.file, uid_, !name_.read) : nullptr;
-  if (!checked) return put_result(request.slot, checked.error());
-  if (file == nullptr)
-    return put_result(request.slot, errno_error(EBADF, "a file that is not open"));
+  if (!checked) return put_result(taken, checked.error());
+  if (file == nullptr) return put_result(taken, errno_error(EBADF, "a file that is not open"));
   if (!name_.read) return start(write(std::move(*checked)));
   const bool fits = !batches.empty() && batches.back().file == file &&
                     batches.back().requests.size() < kBatchReads &&
@@ -196,7 +249,7 @@ Task<Result<uint64_t>> RingServer::read_long(FileRef file, CheckedRequest checke
   while (done < checked.bytes.size()) {
     const uint64_t part = std::min<uint64_t>(checked.bytes.size() - done, kReadMax);
     std::vector<client::File::Extent> one;
-    one.push_back({.offset = checked.request.offset + done,
+    one.push_back({.offset = checked.taken.request.offset + done,
                    .into = checked.bytes.subspan(done, part),
                    .holes = (name_.flags & HF3FS_IOR_FORBID_READ_HOLES) == 0});
     const auto got = co_await file->read_many(std::move(one));
@@ -217,7 +270,7 @@ Task<std::vector<Result<uint64_t>>> RingServer::read_all(const ReadBatch& batch)
   const bool holes = (name_.flags & HF3FS_IOR_FORBID_READ_HOLES) == 0;
   std::vector<client::File::Extent> extents;
   for (const CheckedRequest& one : batch.requests) {
-    extents.push_back({.offset = one.request.offset, .into = one.bytes, .holes = holes});
+    extents.push_back({.offset = one.taken.request.offset, .into = one.bytes, .holes = holes});
   }
   results = co_await batch.file->read_many(std::move(extents));
   co_return results;
@@ -231,7 +284,7 @@ Task<void> RingServer::read(ReadBatch batch) {
   for (size_t i = 0; i < results.size(); i++) {
     // The bytes may be in a page that is not shared with the program.
     const bool lost = batch.requests[i].memory->memory.lost();
-    put_result(batch.requests[i].request.slot, lost ? lost_memory() : results[i]);
+    put_result(batch.requests[i].taken, lost ? lost_memory() : results[i]);
   }
   publish_results();
 }
@@ -252,15 +305,15 @@ void RingServer::cancel_lost_reads() {
 // Copies first: the program may change its memory meanwhile, but bytes sent down a chain must match
 // their checksum.
 Task<Result<uint64_t>> RingServer::write_all(const CheckedRequest& checked) {
+  const usrbio::SubmissionEntry& request = checked.taken.request;
   uint64_t done = 0;
-  while (done < checked.request.length) {
-    const uint64_t offset = checked.request.offset + done;
-    const uint64_t part = std::min(checked.request.length - done, kWriteMax - offset % kWriteMax);
+  while (done < request.length) {
+    const uint64_t offset = request.offset + done;
+    const uint64_t part = std::min(request.length - done, kWriteMax - offset % kWriteMax);
     const auto memory = context_.memory().allocate(part);
     const ByteSpan bytes = memory.span().first(part);
-    FF_CO_TRY(copy_out(*checked.memory, checked.request.at + done, bytes));
-    FF_CO_TRY(
-        co_await context_.operations().write_from_ring(uid_, checked.request.file, offset, bytes));
+    FF_CO_TRY(copy_out(*checked.memory, request.at + done, bytes));
+    FF_CO_TRY(co_await context_.operations().write_from_ring(uid_, request.file, offset, bytes));
     done += part;
   }
   co_return done;
@@ -268,22 +321,26 @@ Task<Result<uint64_t>> RingServer::write_all(const CheckedRequest& checked) {
 
 Task<void> RingServer::write(CheckedRequest checked) {
   const auto result = co_await write_all(checked);
-  put_result(checked.request.slot, result);
+  put_result(checked.taken, result);
   publish_results();
 }
 
-void RingServer::put_result(uint32_t slot, const Result<uint64_t>& result) {
+void RingServer::put_result(const Taken& taken, const Result<uint64_t>& result) {
   unanswered_--;
-  usrbio::CompletionEntry& outcome = ring_.completion(completed_++);
-  outcome.slot = slot;
+  usrbio::CompletionEntry& outcome = ring_.completion(completed_);
+  outcome.slot = taken.request.slot;
   outcome.reserved = 0;
   outcome.result = result ? static_cast<int64_t>(*result) : -errno_of(result.error());
+  progress_.complete(taken.record, completed_++);
 }
 
 void RingServer::publish_results() {
+  progress_.publish(ring_.head().completed, completed_);
+  if (ring_.head().waiters.load() != 0) wake_waiters();
+}
+
+void RingServer::wake_waiters() {
   usrbio::Shared32& completed = ring_.head().completed;
-  completed.store(completed_);
-  if (ring_.head().waiters.load() == 0) return;
   (void)::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&completed), FUTEX_WAKE, INT32_MAX,
                   nullptr, nullptr, 0);
 }

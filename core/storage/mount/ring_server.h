@@ -4,9 +4,14 @@
 // The program may write anything into the ring at any time. Counters that no library writes close
 // the ring. Each entry is copied once, and the copy is checked; an invalid entry completes with an
 // error.
+//
+// The journal of the daemon (ring_journal.h) has a copy of each entry from when it is taken until
+// the program has its completion. So a successor of the daemon continues the ring: it repeats these
+// and no others.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <memory>
 #include <vector>
@@ -16,6 +21,7 @@
 #include "storage/chain/buffer_pool.h"
 #include "storage/mount/client_memory.h"
 #include "storage/mount/operations.h"
+#include "storage/mount/ring_journal.h"
 #include "storage/usrbio/iov_link_name.h"
 #include "storage/usrbio/ring.h"
 
@@ -39,6 +45,7 @@ class RingContext {
   virtual Operations& operations() = 0;
   // For data on its way to storage.
   virtual chain::BufferPool& memory() = 0;
+  virtual RingJournal& journal() = 0;
   // Null: the user has no such memory.
   virtual RegisteredMemoryRef find(const usrbio::IovId& id, uint32_t uid) = 0;
   // A batch has completed; the ring may have more work.
@@ -50,12 +57,18 @@ class RingServer final : public std::enable_shared_from_this<RingServer>, privat
   // Entries per turn of a ring.
   static constexpr uint32_t kBatchMax = 32;
 
-  // Errc::refused: not a valid ring.
+  // `number`: of the ring in the journal. Errc::refused: not a valid ring.
   static Result<std::shared_ptr<RingServer>> make(RingContext& context,
                                                   const usrbio::IovLinkName& name, uint32_t uid,
-                                                  const ClientMemoryFile& file);
+                                                  const ClientMemoryFile& file, uint64_t number);
+  // Continues a ring that the predecessor of this process has served.
+  static Result<std::shared_ptr<RingServer>> restore(RingContext& context,
+                                                     const usrbio::IovLinkName& name, uint32_t uid,
+                                                     const ClientMemoryFile& file, uint64_t number);
 
-  // Takes entries and starts them. Returns how many it took.
+  ~RingServer();
+
+  // Takes entries and starts them, at most kBatchMax. Returns how many it took.
   uint32_t take_requests();
   // Tells the program that it must wake the daemon from now on. False: entries arrived meanwhile.
   bool prepare_to_sleep();
@@ -68,8 +81,9 @@ class RingServer final : public std::enable_shared_from_this<RingServer>, privat
   void cancel_lost_reads();
 
  private:
+  using Taken = RingProgress::Taken;
   struct CheckedRequest {
-    usrbio::SubmissionEntry request = {};
+    Taken taken = {};
     RegisteredMemoryRef memory = {};
     ByteSpan bytes = {};
   };
@@ -87,12 +101,13 @@ class RingServer final : public std::enable_shared_from_this<RingServer>, privat
     CancellationToken& cancel;
   };
 
-  RingServer(RingContext& context, usrbio::IovLinkName name, uint32_t uid, uint32_t entries,
-             ClientMemory memory);
+  RingServer(RingContext& context, usrbio::IovLinkName name, uint32_t uid, ClientMemory memory,
+             RingProgress progress);
   void on_wake() override;  // the timeout of a batch
   uint32_t ready_count(uint32_t available);
-  Result<CheckedRequest> check(const usrbio::SubmissionEntry& request);
-  void begin(const usrbio::SubmissionEntry& request, std::vector<ReadBatch>& batches);
+  std::vector<Taken> take_some();
+  Result<CheckedRequest> check(const Taken& taken);
+  void begin(const Taken& taken, std::vector<ReadBatch>& batches);
   void start(Task<void> task);
   Task<void> run(Task<void> task);
   Task<void> read(ReadBatch batch);
@@ -100,19 +115,22 @@ class RingServer final : public std::enable_shared_from_this<RingServer>, privat
   Task<Result<uint64_t>> read_long(FileRef file, CheckedRequest checked);
   Task<void> write(CheckedRequest checked);
   Task<Result<uint64_t>> write_all(const CheckedRequest& checked);
-  void put_result(uint32_t slot, const Result<uint64_t>& result);
+  void put_result(const Taken& taken, const Result<uint64_t>& result);
   void publish_results();
+  void wake_waiters();
 
   RingContext& context_;
   const usrbio::IovLinkName name_;
   const uint32_t uid_;
-  const uint32_t entries_;
   const ClientMemory memory_;
+  RingProgress progress_;
+  const uint32_t entries_;
   const usrbio::Ring ring_;
-  uint32_t next_request_ = 0;  // number of the next submission entry
-  uint32_t released_ = 0;      // entries that may start now (io_depth > 0)
-  uint32_t completed_ = 0;     // number of the next completion entry
-  uint32_t unanswered_ = 0;    // entries without a completion
+  std::deque<Taken> repeats_ = {};  // taken by the predecessor
+  uint32_t next_request_ = 0;       // number of the next submission entry
+  uint32_t released_ = 0;           // entries that may start now (io_depth > 0)
+  uint32_t completed_ = 0;          // number of the next completion entry
+  uint32_t unanswered_ = 0;         // entries without a completion
   size_t running_ = 0;
   std::list<RunningRead> reading_;
   bool closed_ = false;

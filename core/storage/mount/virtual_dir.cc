@@ -12,6 +12,7 @@
 #include "platform/base/text.h"
 #include "storage/usrbio/ioctls.h"
 #include "storage/usrbio/iov_link_name.h"
+#include "storage/usrbio/shm.h"
 
 namespace ff::mount {
 
@@ -65,6 +66,11 @@ Result<FuseReply> entry_reply(uint64_t inode, uint32_t mode, uint32_t uid, uint6
 
 bool is_virtual(uint64_t nodeid) { return nodeid >= kVirtualInodes; }
 
+// A predecessor of this process may have done it without answering.
+bool is_repeated(const FuseRequest& request) {
+  return (request.header.unique & kUniqueResend) != 0;
+}
+
 std::string_view text_of(bool value) { return value ? "true" : "false"; }
 
 Result<FuseReply> no_entry() { return errno_error(ENOENT, "3fs-virt"); }
@@ -74,7 +80,12 @@ Result<FuseReply> not_allowed() { return errno_error(EPERM, "3fs-virt"); }
 
 VirtualDir::VirtualDir(Operations& operations, CallerResolver& callers, RingRegistry& rings,
                        std::string dir)
-    : operations_(operations), callers_(callers), rings_(rings), dir_(std::move(dir)) {}
+    : operations_(operations), callers_(callers), rings_(rings), dir_(std::move(dir)) {
+  // Programs have handles of predecessors of this process.
+  const usrbio::IovId random = usrbio::random_id();
+  std::memcpy(&last_handle_, random.data(), sizeof last_handle_);
+  last_handle_ >>= 24;  // room for all later ones
+}
 
 VirtualDir::Settings VirtualDir::settings(uint32_t uid) const {
   const auto found = settings_.find(uid);
@@ -233,16 +244,23 @@ Result<FuseReply> VirtualDir::readlink(FuseRequest& request) const {
 Result<FuseReply> VirtualDir::opendir(FuseRequest& request) {
   const uint64_t dir = request.header.nodeid;
   fuse_open_out out = {};
-  out.fh = ++last_handle_;
+  const uint64_t origin = operations_.origin_of(request.header.unique);
+  const auto opened = is_repeated(request) ? rings_.dir_of_origin(origin) : std::nullopt;
+  out.fh = opened ? *opened : ++last_handle_;
   open_dirs_[out.fh] = entries(dir, request.header.uid);
-  if (dir == kIovs) rings_.dir_opened(out.fh, callers_.process_of(request.header.pid));
+  if (dir == kIovs && !opened) {
+    rings_.dir_opened(out.fh, callers_.process_of(request.header.pid), origin);
+  }
   return reply_of(out);
 }
 
 Result<FuseReply> VirtualDir::list(FuseRequest& request, bool plus) {
   FF_TRY(const auto in, request.read_struct<fuse_read_in>());
-  const auto found = open_dirs_.find(in.fh);
-  if (found == open_dirs_.end()) return errno_error(EBADF, "3fs-virt");
+  // A program may go on with what it has opened at a predecessor of this process.
+  auto found = open_dirs_.find(in.fh);
+  if (found == open_dirs_.end()) {
+    found = open_dirs_.emplace(in.fh, entries(request.header.nodeid, request.header.uid)).first;
+  }
   FuseReply reply;
   for (size_t at = in.offset; at < found->second.size(); at++) {
     const auto& [name, entry] = found->second[at];
@@ -271,7 +289,10 @@ Result<FuseReply> VirtualDir::releasedir(FuseRequest& request) {
 Result<FuseReply> VirtualDir::unlink(FuseRequest& request) {
   FF_TRY(const std::string name, request.name());
   if (request.header.nodeid != kIovs) return not_allowed();
-  FF_TRY(rings_.remove(name, request.header.uid));
+  const auto removed = rings_.remove(name, request.header.uid);
+  // The predecessor has removed it and not answered.
+  const bool before = !removed && removed.error().sys == ENOENT && is_repeated(request);
+  if (!removed && !before) return removed.error();
   return FuseReply();
 }
 
@@ -330,7 +351,11 @@ VirtualDir::ReplyTask VirtualDir::symlink(FuseRequest& request) {
   const uint64_t size = target.size();
   if (header.nodeid == kIovs) {
     const RingRegistry::Owner owner{.uid = header.uid, .process = callers_.process_of(header.pid)};
-    FF_CO_TRY(const auto link, rings_.add(name, target, owner));
+    // The predecessor may have made it without answering.
+    const auto* link = is_repeated(request) ? rings_.find(name, header.uid) : nullptr;
+    if (link == nullptr || link->target != target) {
+      FF_CO_TRY(link, rings_.add(name, target, owner));
+    }
     co_return entry_reply(kLinks + link->number, kLinkMode, header.uid, size);
   }
   if (header.nodeid == kSetConf) {

@@ -129,9 +129,12 @@ int hf3fs_io_entries(const struct hf3fs_ior* ior);
 // this), -EAGAIN (the ring is full). For one thread at a time.
 int hf3fs_prep_io(const struct hf3fs_ior* ior, const struct hf3fs_iov* iov, bool read, void* ptr,
                   int fd, size_t off, uint64_t len, const void* userdata);
-// This, and hf3fs_wait_for_ios() after two seconds, also of several calls, return -ECONNRESET if
-// the process that served the mount has ended: its successor does not know the ring. Destroy the
-// ring and the memory, and create them again. What was submitted may or may not have been done.
+// If the process that serves the mount dies or is replaced, another one continues the ring: a wait
+// takes longer, and each request still gets one completion. Do not change the memory of a write
+// before its completion: the write may be done again.
+// This, and hf3fs_wait_for_ios() after two seconds, also of several calls, return -ECONNRESET if no
+// process can continue the ring (ff-storage(7)). Destroy the ring and the memory, and create them
+// again. What was submitted may or may not have been done.
 int hf3fs_submit_ios(const struct hf3fs_ior* ior);
 // Returns how many of at most CQEC completions it has stored: at least MIN_RESULTS, unless
 // ABS_TIMEOUT (CLOCK_REALTIME; NULL: none) passes first.

@@ -2,10 +2,12 @@
 // truncate at any time.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "storage/client/file_system_world.h"
 #include "storage/mount/ring_server.h"
@@ -33,16 +35,29 @@ struct ReadsKernel final : KernelCache {
 struct ReadsHost final : RingContext {
   ReadsHost(Loop& of, client::FileSystem& files, meta::InodeView root)
       : on(of), operations_of(files, bytes, kernel, std::move(root)), batches(of) {}
+  // What a process left that was killed now.
+  std::unique_ptr<RingJournal> journal_of_the_dead() const {
+    std::string content(kMiB, '\0');
+    const ssize_t size = ::pread(log->fd(), content.data(), content.size(), 0);
+    Fd copy(::memfd_create("journal", MFD_CLOEXEC));
+    EXPECT_EQ(::pwrite(copy.get(), content.data(), static_cast<size_t>(size), 0), size);
+    auto opened = RingJournal::open(std::move(copy));
+    EXPECT_TRUE(io::ok(opened));
+    return std::move(*opened);
+  }
   Loop& on;
   chain::BufferPool bytes;
   ReadsKernel kernel;
   Operations operations_of;
-  Gate batches;
+  std::unique_ptr<RingJournal> log = std::move(RingJournal::create()).value();
+  uint64_t rings = 0;
+  std::optional<Gate> batches;
   RegisteredMemoryRef known;
   Loop& loop() override { return on; }
-  Gate& gate() override { return batches; }
+  Gate& gate() override { return *batches; }
   Operations& operations() override { return operations_of; }
   chain::BufferPool& memory() override { return bytes; }
+  RingJournal& journal() override { return *log; }
   RegisteredMemoryRef find(const usrbio::IovId&, uint32_t) override { return known; }
   void on_batch_done() override {}
 };
@@ -77,7 +92,7 @@ class RingReadsTest : public client::FileSystemWorld {
   void TearDown() override {
     reads_.server.reset();
     writes_.server.reset();
-    run(context_->batches.wait_empty());
+    run(context_->batches->wait_empty());
     for (usrbio::Shm* one : {&data_, &reads_.shm, &writes_.shm}) {
       usrbio::unmap(*one);
       ::unlink(one->path.c_str());
@@ -87,6 +102,8 @@ class RingReadsTest : public client::FileSystemWorld {
   struct OneRing {
     usrbio::Shm shm = {};
     usrbio::Ring ring = {};
+    usrbio::IovLinkName name = {};
+    uint64_t number = 0;
     std::shared_ptr<RingServer> server = {};
     uint32_t added = 0;
     std::vector<int64_t> results = std::vector<int64_t>(kReadsEntries, kUnset);  // by slot
@@ -99,12 +116,12 @@ class RingReadsTest : public client::FileSystemWorld {
     made.ring.head().magic = usrbio::kRingMagic;
     made.ring.head().version = usrbio::kRingVersion;
     made.ring.head().entries = kReadsEntries;
-    usrbio::IovLinkName name;
-    name.ring = true;
-    name.read = read;
+    made.name.ring = true;
+    made.name.read = read;
+    made.number = ++context_->rings;
     const auto file = open_client_memory(made.shm.path, ::getuid());
     EXPECT_TRUE(file.ok());
-    auto server = RingServer::make(*context_, name, uid, *file);
+    auto server = RingServer::make(*context_, made.name, uid, *file, made.number);
     EXPECT_TRUE(server.ok());
     made.server = *server;
     return made;
@@ -124,6 +141,7 @@ class RingReadsTest : public client::FileSystemWorld {
     for (; of.taken < of.ring.head().completed.load(); of.taken++) {
       const usrbio::CompletionEntry& outcome = of.ring.completion(of.taken);
       EXPECT_LT(outcome.slot, kReadsEntries);
+      completions_++;
       of.results[outcome.slot] = outcome.result;
     }
     return of.taken == of.added;
@@ -143,7 +161,28 @@ class RingReadsTest : public client::FileSystemWorld {
     ASSERT_TRUE(known_->memory.lost());
   }
 
+  // Kills the process, and another one continues the ring.
+  void kill_and_continue(OneRing& of) {
+    auto left = context_->journal_of_the_dead();
+    of.server.reset();
+    context_->batches.emplace(stage_.world.loop());
+    for (OneRing* const one : {&reads_, &writes_}) one->server.reset();
+    context_->log = std::move(left);
+    const auto file = open_client_memory(of.shm.path, ::getuid());
+    ASSERT_TRUE(file.ok());
+    auto server = RingServer::restore(*context_, of.name, 0, *file, of.number);
+    ASSERT_TRUE(io::ok(server));
+    of.server = *server;
+  }
+  void block_nodes(bool blocked) {
+    for (int node = 1; node <= 3; node++) {
+      const std::string name = fmt::format("node{}", node);
+      blocked ? stage_.net.block(name, "user") : stage_.net.unblock(name, "user");
+    }
+  }
+
   std::unique_ptr<ReadsHost> context_;
+  size_t completions_ = 0;
   const std::string text_ = text_of(7, 1'000'000);
   meta::InodeId inode_ = 0;
   uint64_t handle_ = 0;
@@ -325,6 +364,73 @@ TEST_F(RingReadsTest, ReadsIntoLostMemoryAreGivenUp) {
   EXPECT_EQ(reads_.results[0], -EFAULT);
   EXPECT_EQ(reads_.results[1], -EFAULT);
   EXPECT_EQ(reads_.server->running(), 0u);
+}
+
+TEST_F(RingReadsTest, ASuccessorRepeatsReadsThatHaveNoCompletion) {
+  add(reads_, 0, 0, 4096);
+  until_done(reads_);
+  block_nodes(true);
+  for (uint64_t i = 1; i < 6; i++) add(reads_, i * 65'536, i * 65'536, 65'536);
+  reads_.server->take_requests();
+  pass(100 * kMillisecond);
+  EXPECT_FALSE(take(reads_));
+  add(reads_, 6 * 65'536, 6 * 65'536, 65'536);  // nobody has taken it
+  kill_and_continue(reads_);
+  block_nodes(false);
+  EXPECT_EQ(reads_.server->take_requests(), 5u);
+  EXPECT_FALSE(reads_.server->prepare_to_sleep());
+  until_done(reads_);
+  pass(kSecond);
+  EXPECT_TRUE(take(reads_));
+  EXPECT_EQ(completions_, 7u);
+  for (uint64_t i = 1; i < 7; i++) {
+    EXPECT_EQ(reads_.results[i], 65'536);
+    EXPECT_TRUE(seen(i * 65'536, 65'536) == text_.substr(i * 65'536, 65'536)) << i;
+  }
+}
+
+TEST_F(RingReadsTest, ASuccessorRepeatsWritesAndChecksThatTheFileIsOpen) {
+  std::memcpy(data_.base, "new bytes", 9);
+  block_nodes(true);
+  add(writes_, 0, 100, 9);
+  writes_.server->take_requests();
+  pass(100 * kMillisecond);
+  kill_and_continue(writes_);
+  block_nodes(false);
+  until_done(writes_);
+  EXPECT_EQ(writes_.results[0], 9);
+  const auto read = run(context_->operations_of.read(handle_, 95, 20, {}));
+  ASSERT_TRUE(io::ok(read));
+  EXPECT_EQ(as_text(read->bytes), text_.substr(95, 5) + "new bytes" + text_.substr(109, 6));
+  block_nodes(true);
+  add(writes_, 0, 200, 9);
+  writes_.server->take_requests();
+  pass(100 * kMillisecond);
+  run(context_->operations_of.release(handle_));
+  kill_and_continue(writes_);
+  block_nodes(false);
+  until_done(writes_);
+  EXPECT_EQ(writes_.results[1], -EBADF);
+}
+
+// The program may write anything into its ring meanwhile.
+TEST_F(RingReadsTest, ASuccessorRefusesARingWithCountersOfTheProgram) {
+  add(reads_, 0, 0, 4096);
+  until_done(reads_);
+  auto left = context_->journal_of_the_dead();
+  reads_.server.reset();
+  writes_.server.reset();
+  context_->log = std::move(left);
+  const size_t room = context_->log->room();
+  reads_.ring.head().completed.store(2);
+  const auto file = open_client_memory(reads_.shm.path, ::getuid());
+  ASSERT_TRUE(file.ok());
+  const auto server = RingServer::restore(*context_, reads_.name, 0, *file, reads_.number);
+  ASSERT_FALSE(server.ok());
+  EXPECT_EQ(server.error().code, Errc::refused);
+  reads_.ring.head().completed.store(1);
+  EXPECT_FALSE(RingServer::restore(*context_, reads_.name, 0, *file, reads_.number).ok());
+  EXPECT_EQ(context_->log->room(), room);
 }
 
 }  // namespace

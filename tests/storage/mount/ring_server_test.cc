@@ -27,11 +27,13 @@ struct Host final : RingContext {
   SystemLoop system{clock};
   Gate batches{system};
   chain::BufferPool bytes;
+  std::unique_ptr<RingJournal> log = std::move(RingJournal::create()).value();
   RegisteredMemoryRef known;
   Loop& loop() override { return system; }
   Gate& gate() override { return batches; }
   Operations& operations() override { check_failed(__FILE__, __LINE__, "a file was asked for"); }
   chain::BufferPool& memory() override { return bytes; }
+  RingJournal& journal() override { return *log; }
   RegisteredMemoryRef find(const usrbio::IovId&, uint32_t) override { return known; }
   void on_batch_done() override {}
 };
@@ -58,12 +60,13 @@ class RingServerTest : public testing::Test {
     usrbio::IovLinkName name;
     name.ring = name.read = true;
     name.depth = depth;
-    return RingServer::make(context_, name, ::getuid(), file);
+    return RingServer::make(context_, name, ::getuid(), file, ++rings_);
   }
 
   Host context_;
   usrbio::Shm shm_;
   usrbio::Ring ring_;
+  uint64_t rings_ = 0;
 };
 
 TEST_F(RingServerTest, AnswersWhatItCannotDo) {

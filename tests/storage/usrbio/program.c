@@ -1,9 +1,11 @@
-// A program that knows rings by their header alone. Usage: program work|hang MOUNT FILE SEED.
+// A program that knows rings by their header alone. Usage: program work|hang|load MOUNT FILE SEED.
 // work: writes a file of its own through rings, reads it in many ways, compares; "all is well".
-// hang: reads and writes until somebody kills it, after it has said "working". A failure ends it
-// with the name of the function and what it returned.
+// hang: reads and writes until somebody kills it, after it has said "working". load: overwrites and
+// reads until SIGTERM, and says "round N"; each request must complete once, with the right bytes.
+// A failure ends it with the name of the function and what it returned.
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,6 +109,112 @@ static void read_some(struct hf3fs_ior* ring, struct hf3fs_iov* iov, int fd, uin
   }
 }
 
+static volatile sig_atomic_t over;
+static void end(int number) {
+  (void)number;
+  over = 1;
+}
+
+/* Its memory has no name any more, as that of programs that use SharedMemory. */
+static void unlink_memory(const char* mount, const struct hf3fs_iov* iov) {
+  char link[512];
+  char target[512];
+  int size = snprintf(link, sizeof link, "%s/3fs-virt/iovs/", mount);
+  int i;
+  for (i = 0; i < 16; i++) size += snprintf(link + size, 3, "%02x", iov->id[i]);
+  size = (int)readlink(link, target, sizeof target - 1);
+  check(size > 0, "readlink", errno);
+  target[size] = 0;
+  check(unlink(target) == 0, "unlink", errno);
+}
+
+struct block {
+  uint64_t number;
+  uint64_t version;
+  uint8_t* bytes;
+  int pending;
+};
+
+static uint8_t byte_of(uint64_t seed, uint64_t number, uint64_t version, uint64_t at) {
+  return byte_at(seed + version * 37, number * BLOCK + at);
+}
+
+static void submit(struct hf3fs_ior* ring) {
+  int sent = -EAGAIN;
+  while (sent == -EAGAIN) sent = hf3fs_submit_ios(ring);
+  check(sent == 0, "submit_ios", sent);
+}
+
+static void wait_for_all(struct hf3fs_ior* ring, int left, uint64_t seed) {
+  static struct hf3fs_cqe cqes[ENTRIES];
+  int i;
+  while (left > 0) {
+    int got = wait_some(ring, cqes, seed);
+    check(got > 0, "wait_for_ios", got);
+    left -= got;
+    for (i = 0; i < got; i++) {
+      struct block* one = (struct block*)cqes[i].userdata;
+      check(one->pending, "a second completion", (long)one->number);
+      check(cqes[i].result == BLOCK, "a result", (long)cqes[i].result);
+      one->pending = 0;
+    }
+  }
+  check(left == 0, "more completions than requests", left);
+}
+
+/* Overwrites some blocks and reads others at the same time. */
+static void load(const char* mount, int fd, uint64_t seed, struct hf3fs_iov* iov,
+                 struct hf3fs_ior* reads) {
+  static struct block blocks[BLOCKS];
+  static int order[BLOCKS];
+  struct hf3fs_ior writes;
+  struct hf3fs_cqe more;
+  long round;
+  int i;
+  long done = hf3fs_iorcreate4(&writes, mount, ENTRIES, false, 0, 0, -1, 0);
+  check(done == 0, "iorcreate4", done);
+  unlink_memory(mount, iov);
+  for (i = 0; i < BLOCKS; i++) {
+    blocks[i].number = (uint64_t)i;
+    order[i] = i;
+  }
+  for (round = 1; !over; round++) {
+    uint64_t at;
+    for (i = 0; i < ENTRIES; i++) {
+      const int other = i + (int)(next() % (uint64_t)(BLOCKS - i));
+      const int number = order[other];
+      struct block* one = &blocks[number];
+      struct hf3fs_ior* ring = i % 2 == 0 ? &writes : reads;
+      order[other] = order[i];
+      order[i] = number;
+      one->bytes = iov->base + (size_t)i * BLOCK;
+      one->pending = 1;
+      if (i % 2 == 0) one->version++;
+      for (at = 0; at < BLOCK; at++) {
+        one->bytes[at] = i % 2 == 0 ? byte_of(seed, one->number, one->version, at) : 0;
+      }
+      done =
+          hf3fs_prep_io(ring, iov, i % 2 != 0, one->bytes, fd, (size_t)number * BLOCK, BLOCK, one);
+      check(done >= 0, "prep_io", done);
+      if (i % 8 > 5) submit(ring);
+    }
+    wait_for_all(&writes, ENTRIES / 2, seed);
+    wait_for_all(reads, ENTRIES / 2, seed);
+    for (i = 1; i < ENTRIES; i += 2) {
+      const struct block* one = &blocks[order[i]];
+      for (at = 0; at < BLOCK; at++) {
+        check(one->bytes[at] == byte_of(seed, one->number, one->version, at), "a byte",
+              (long)(one->number * BLOCK + at));
+      }
+    }
+    check(hf3fs_wait_for_ios(reads, &more, 1, 0, NULL) == 0, "one completion too many", 0);
+    check(hf3fs_wait_for_ios(&writes, &more, 1, 0, NULL) == 0, "one completion too many", 1);
+    printf("round %ld\n", round);
+    fflush(stdout);
+  }
+  hf3fs_iordestroy(&writes);
+}
+
 int main(int argc, char** argv) {
   struct hf3fs_iov iov;
   struct hf3fs_ior rings[RINGS];
@@ -134,7 +242,15 @@ int main(int argc, char** argv) {
     fflush(stdout);
     for (;;) read_some(&rings[next() % RINGS], &iov, fd, seed);
   }
-  for (i = 0; i < ROUNDS; i++) read_some(&rings[i % RINGS], &iov, fd, seed);
+  if (strcmp(argv[1], "load") == 0) {
+    struct sigaction ends = {0};
+    ends.sa_handler = end;
+    ends.sa_flags = SA_RESTART;
+    sigaction(SIGTERM, &ends, NULL);
+    load(argv[2], fd, seed, &iov, &rings[1]);
+  }
+  for (i = 0; i < ROUNDS && strcmp(argv[1], "work") == 0; i++)
+    read_some(&rings[i % RINGS], &iov, fd, seed);
   for (i = 0; i < RINGS; i++) hf3fs_iordestroy(&rings[i]);
   hf3fs_dereg_fd(fd);
   hf3fs_iovdestroy(&iov);
