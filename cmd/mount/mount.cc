@@ -41,7 +41,7 @@ namespace {
 
 constexpr uint64_t kMemoryMin = 64 * kMiB;
 constexpr uint64_t kSlotsMax = 256;
-constexpr uint64_t kThreadsMax = 64;
+constexpr uint64_t kMountThreadsMax = 64;
 constexpr int64_t kRetryNs = 100 * kMillisecond;  // between two attempts to reach the cluster
 constexpr int64_t kUpdateNs = kSecond;            // between two updates of gauges and logs
 constexpr uint64_t kCommandLineMax = 2 * kMiB;
@@ -623,8 +623,8 @@ Result<void> check_mount(const MountOptions& options) {
     return fail(Errc::usage,
                 "--log requires --detach: in the foreground ff logs to standard error");
   }
-  if (options.threads && (*options.threads < 1 || *options.threads > kThreadsMax)) {
-    return fail(Errc::usage, "--threads {}: from 1 to {}", *options.threads, kThreadsMax);
+  if (options.threads && (*options.threads < 1 || *options.threads > kMountThreadsMax)) {
+    return fail(Errc::usage, "--threads {}: from 1 to {}", *options.threads, kMountThreadsMax);
   }
   FF_TRY(mount::check_flags(flags_of(options)));
   // Check before any wait.
@@ -681,6 +681,21 @@ void declare_examples_and_link(Command& mount) {
               .exit_code = fstab_exit_code});
 }
 
+// What the mount may use of the machine.
+void declare_shares(Command& mount, MountOptions& options) {
+  mount
+      .option("--memory", size(options.memory),
+              "Memory for data in transit; programs that write wait when it is full")
+      .config("mount.memory");
+  mount
+      .option(
+          "--threads", number(options.threads),
+          "Threads that answer the programs: more of them read data faster on many CPUs, fewer "
+          "leave CPUs and connections to others; default: one for each CPU, at most 16, and one "
+          "altogether on fewer than 4 CPUs")
+      .config("mount.threads");
+}
+
 }  // namespace
 
 void declare_mount(Command& mount) {
@@ -703,17 +718,7 @@ void declare_mount(Command& mount) {
   mount.argument("SOURCE", text(options.source, "SOURCE"), "File system to mount").optional();
   mount.argument("DIR", dir(options.dir), "Mount point").optional();
   declare_meta(mount, options.meta);
-  mount
-      .option("--memory", size(options.memory),
-              "Memory for data in transit; programs that write wait when it is full")
-      .config("mount.memory");
-  mount
-      .option(
-          "--threads", number(options.threads),
-          "Threads that answer the programs: more of them read data faster on many CPUs, fewer "
-          "leave CPUs and connections to others; default: one for each CPU, at most 16, and one "
-          "altogether on fewer than 4 CPUs")
-      .config("mount.threads");
+  declare_shares(mount, options);
   mount.flag("--read-only", options.read_only, "Mount read-only").config("mount.read-only");
   mount
       .flag("--allow-other", options.others,

@@ -162,8 +162,8 @@ Task<void> FuseWorker::serve(FuseRequest request, client::ReadSnapshotRef snapsh
   shared_.reads.under_way.add(1);
   CancelScope scope(loop_, co_await current_cancellation(), INT64_MAX, {});
   running_[unique] = &scope;
-  auto reading = reader_->read(std::move(snapshot), in.offset, room.first(size));
-  const auto got = co_await std::move(reading).with_cancellation(scope.cancellation());
+  const auto got = co_await reader_->read(std::move(snapshot), in.offset, room.first(size))
+                       .with_cancellation(scope.cancellation());
   running_.erase(unique);
   shared_.reads.under_way.add(-1);
   if (got) {

@@ -125,12 +125,12 @@ TEST_F(ReadSnapshotTest, HolesAndOldCapabilitiesAreForTheOwner) {
 // at all.
 TEST_F(ReadSnapshotTest, WorkersNeverReadWhatAnAcknowledgedChangeHasReplaced) {
   size_t read = 0;
-  for (uint64_t seed = 1; seed <= 4; seed++) {
+  for (uint64_t seed = 1; seed <= 3; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SeededRng rng(seed);
     const FileRef file = make_open("f" + std::to_string(seed), "");
     std::string model;
-    for (int step = 0; step < 150; step++) {
+    for (int step = 0; step < 100; step++) {
       const uint64_t offset = rng.below(3 * kChunk);
       const std::string data = text_of(rng.next(), 1 + rng.below(kChunk));
       const uint64_t kind = rng.below(6);
@@ -168,7 +168,7 @@ TEST_F(ReadSnapshotTest, WorkersNeverReadWhatAnAcknowledgedChangeHasReplaced) {
     }
     EXPECT_TRUE(io::ok(run(file->close())));
   }
-  EXPECT_GT(read, 50u);
+  EXPECT_GT(read, 20u);
 }
 
 }  // namespace
