@@ -16,6 +16,7 @@
 #include "cmd/cli/cancel_on_stop.h"
 #include "cmd/cli/daemon.h"
 #include "cmd/mount/fstab.h"
+#include "cmd/mount/worker_reader.h"
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
 #include "cmd/options/net_options.h"
@@ -40,6 +41,7 @@ namespace {
 
 constexpr uint64_t kMemoryMin = 64 * kMiB;
 constexpr uint64_t kSlotsMax = 256;
+constexpr uint64_t kMountThreadsMax = 64;
 constexpr int64_t kRetryNs = 100 * kMillisecond;  // between two attempts to reach the cluster
 constexpr int64_t kUpdateNs = kSecond;            // between two updates of gauges and logs
 constexpr uint64_t kCommandLineMax = 2 * kMiB;
@@ -51,6 +53,7 @@ struct MountOptions {
   std::string meta = kDefaultMeta;
   NetOptions net;
   uint64_t memory = 512 * kMiB;
+  std::optional<uint64_t> threads;
   bool read_only = false;
   bool others = false;
   bool delegations = false;
@@ -64,6 +67,15 @@ struct MountOptions {
   std::optional<std::string> log;
   std::optional<std::string> http;
 };
+
+// --threads, or by the CPUs of this process. On few CPUs more threads only take turns.
+uint64_t threads_of(const MountOptions& options) {
+  constexpr uint64_t kFewCpus = 4;
+  constexpr uint64_t kDefaultThreads = 16;
+  if (options.threads) return *options.threads;
+  const uint64_t cpus = std::thread::hardware_concurrency();
+  return cpus < kFewCpus ? 1 : std::min(cpus, kDefaultThreads);
+}
 
 std::vector<std::string> flags_of(const MountOptions& options) {
   std::vector<std::string> flags;
@@ -129,6 +141,8 @@ class Mounted {
   std::string status();
   Task<void> update_gauges(std::function<void()> on_tick);
   Task<void> unmount();
+  std::vector<mount::FuseSession::WorkerLoop> workers();
+  Fd worker_device(size_t worker);
   Result<mount::ClientMemory> adopt(const mount::ClientMemoryFile& file);
 
   Session& session_;
@@ -136,7 +150,9 @@ class Mounted {
   mount::KeeperLink* const keeper_;
   std::shared_ptr<const void> mapped_data_, mapped_records_;
   std::unique_ptr<client::RecoveryTable> recovery_;
+  std::vector<std::unique_ptr<SystemLoop>> worker_loops_;
   NetClient client_;
+  client::ReadSnapshots snapshots_;
   io::SystemDisk disk_;
   Memory shares_;
   std::vector<net::Address> servers_;
@@ -218,7 +234,7 @@ Result<ByteSpan> Mounted::data_memory() {
   }
   FF_TRY(auto mapped, map_shared(held.get()));
   mapped_data_ = std::move(mapped.second);
-  client_.transport.adopt_memory(loop(), mapped.first, std::move(held));
+  client_.transport.continue_shared_memory(mapped.first, std::move(held));
   return mapped.first;
 }
 
@@ -248,12 +264,17 @@ Result<void> Mounted::connect(const client::Url& url) {
   FF_TRY(open_recovery(all.size()));
   shares_ = share_out(all);
   memory_.emplace(shares_.reads);
-  files_.emplace(client_.context, servers_,
-                 client::FileSystem::Options{.arena = shares_.writes,
-                                             .write_behind = shares_.writes.size(),
-                                             .delegations = delegations(),
-                                             .recovery = recovery_.get(),
-                                             .data = all});
+  files_.emplace(
+      client_.context, servers_,
+      client::FileSystem::Options{.arena = shares_.writes,
+                                  .write_behind = shares_.writes.size(),
+                                  .delegations = delegations(),
+                                  .recovery = recovery_.get(),
+                                  .data = all,
+                                  .snapshots = threads_of(options_) > 1 ? &snapshots_ : nullptr,
+                                  .on_routing = [this](const auto& routing) {
+                                    if (kernel_) kernel_->on_routing(routing);
+                                  }});
   FF_TRY(find_cluster());
   return find_root(url.path);
 }
@@ -294,12 +315,16 @@ Result<void> Mounted::mount(const client::Url& url) {
     if (keeper_ != nullptr) keeper_->report_healthy();
   };
   kernel_.emplace(loop(), *device_, *memory_, *callers_, client_.metrics,
-                  mount::FuseSession::Options{.slots = shares_.slots,
-                                              .name = options_.source,
-                                              .io_uring = options_.io_uring,
-                                              .resend = continues,
-                                              .on_init = on_init,
-                                              .on_healthy = on_healthy});
+                  mount::FuseSession::Options{
+                      .slots = shares_.slots,
+                      .name = options_.source,
+                      .io_uring = options_.io_uring,
+                      .workers = workers(),
+                      .snapshots = &snapshots_,
+                      .worker_device = [this](size_t worker) { return worker_device(worker); },
+                      .resend = continues,
+                      .on_init = on_init,
+                      .on_healthy = on_healthy});
   operations_.emplace(*files_, *memory_, *kernel_, std::move(root_));
   rings_.emplace(
       loop(), *operations_, *memory_,
@@ -312,6 +337,35 @@ Result<void> Mounted::mount(const client::Url& url) {
   FF_TRY(run_task(loop(), cancel_on_stop(loop(), session_.stop, operations_->restore())));
   rings_->restore();
   return {};
+}
+
+std::vector<mount::FuseSession::WorkerLoop> Mounted::workers() {
+  std::vector<mount::FuseSession::WorkerLoop> all;
+  const auto refresh = [this] { loop().post([this] { files_->refresh(); }); };
+  for (uint64_t i = 1; i < threads_of(options_); i++) {
+    worker_loops_.push_back(std::make_unique<SystemLoop>(session_.stop.clock()));
+    SystemLoop& own = *worker_loops_.back();
+    all.push_back({own, std::make_unique<WorkerReader>(own, client_, refresh)});
+  }
+  return all;
+}
+
+// The keeper holds it, too: when its last holder closes it, the kernel ends the requests that were
+// read from it with errors.
+Fd Mounted::worker_device(size_t worker) {
+  const std::string name = fmt::format("device-{}", worker);
+  if (keeper_ != nullptr) {
+    Fd held = keeper_->take(name);
+    if (held.get() >= 0) return held;
+  }
+  auto cloned = device_->clone();
+  if (cloned && keeper_ != nullptr) {
+    const auto kept = keeper_->hold(name, cloned->get());
+    if (!kept) cloned = kept.error();
+  }
+  if (cloned) return std::move(*cloned);
+  log_warning("a thread shares the descriptor of /dev/fuse", {{"cause", cloned.error().message}});
+  return Fd();
 }
 
 // Storage nodes of this host write directly into it, and RDMA devices register it once.
@@ -445,6 +499,7 @@ bool Mounted::replaced() { return keeper_ != nullptr && keeper_->must_hand_over(
 void Mounted::hand_over(Gate& serving) {
   log_info("hands over to another process");
   rings_->pause();
+  kernel_->stop_workers_reading();
   Error over = fail(Errc::interrupted, "another process serves the mount");
   run_task(loop(), serving.close(std::move(over)));
   const int64_t until_ns = loop().now_ns() + kHandOverNs;
@@ -577,6 +632,9 @@ Result<void> check_mount(const MountOptions& options) {
     return fail(Errc::usage,
                 "--log requires --detach: in the foreground ff logs to standard error");
   }
+  if (options.threads && (*options.threads < 1 || *options.threads > kMountThreadsMax)) {
+    return fail(Errc::usage, "--threads {}: from 1 to {}", *options.threads, kMountThreadsMax);
+  }
   FF_TRY(mount::check_flags(flags_of(options)));
   // Check before any wait.
   return mount::check_mountable(options.dir);
@@ -632,6 +690,21 @@ void declare_examples_and_link(Command& mount) {
               .exit_code = fstab_exit_code});
 }
 
+// What the mount may use of the machine.
+void declare_shares(Command& mount, MountOptions& options) {
+  mount
+      .option("--memory", size(options.memory),
+              "Memory for data in transit; programs that write wait when it is full")
+      .config("mount.memory");
+  mount
+      .option(
+          "--threads", number(options.threads),
+          "Threads that answer the programs: more of them read data faster on many CPUs, fewer "
+          "leave CPUs and connections to others; default: one for each CPU, at most 16, and one "
+          "altogether on fewer than 4 CPUs")
+      .config("mount.threads");
+}
+
 }  // namespace
 
 void declare_mount(Command& mount) {
@@ -654,10 +727,7 @@ void declare_mount(Command& mount) {
   mount.argument("SOURCE", text(options.source, "SOURCE"), "File system to mount").optional();
   mount.argument("DIR", dir(options.dir), "Mount point").optional();
   declare_meta(mount, options.meta);
-  mount
-      .option("--memory", size(options.memory),
-              "Memory for data in transit; programs that write wait when it is full")
-      .config("mount.memory");
+  declare_shares(mount, options);
   mount.flag("--read-only", options.read_only, "Mount read-only").config("mount.read-only");
   mount
       .flag("--allow-other", options.others,

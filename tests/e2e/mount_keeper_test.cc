@@ -30,15 +30,6 @@ namespace {
 constexpr int64_t kKillingNs = 6 * kSecond;
 constexpr size_t kTimesMin = 4;
 
-// The process that serves the mount of this keeper; 0: there is none now.
-pid_t serving_process(pid_t keeper) {
-  const std::string of = std::to_string(keeper);
-  std::ifstream children("/proc/" + of + "/task/" + of + "/children");
-  pid_t pid = 0;
-  children >> pid;
-  return pid;
-}
-
 // A program that changes a directory and knows what must be in it.
 class Program {
  public:

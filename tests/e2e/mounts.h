@@ -63,6 +63,15 @@ class Mount {
   bool mounted_ = false;
 };
 
+// The process that serves the mount of this keeper; 0: there is none now.
+inline pid_t serving_process(pid_t keeper) {
+  const std::string of = std::to_string(keeper);
+  std::ifstream children("/proc/" + of + "/task/" + of + "/children");
+  pid_t pid = 0;
+  children >> pid;
+  return pid;
+}
+
 class MountTest : public testing::Test {
  protected:
   void SetUp() override {

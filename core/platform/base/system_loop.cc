@@ -70,8 +70,16 @@ SystemLoop::~SystemLoop() {
 }
 
 Result<std::unique_ptr<FdWatch>> SystemLoop::watch(int fd) {
+  return watch_for(fd, Watch::kReading);
+}
+
+Result<std::unique_ptr<FdWatch>> SystemLoop::watch_shared(int fd) {
+  return watch_for(fd, EPOLLIN | EPOLLET | EPOLLEXCLUSIVE);
+}
+
+Result<std::unique_ptr<FdWatch>> SystemLoop::watch_for(int fd, uint32_t events) {
   auto watch = std::make_unique<Watch>(*this, fd);
-  epoll_event event{.events = Watch::kReading, .data = {}};
+  epoll_event event{.events = events, .data = {}};
   event.data.ptr = watch.get();
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return errno_error(errno, "epoll");
   return std::unique_ptr<FdWatch>(std::move(watch));

@@ -3,6 +3,7 @@
 // thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "platform/base/fd_watch.h"
@@ -29,6 +30,11 @@ class SystemLoop final : public Loop {
   ~SystemLoop() override;
 
   Result<std::unique_ptr<FdWatch>> watch(int fd) override;
+  // The same for a descriptor that several loops watch, all by this call: an event wakes one loop
+  // that sleeps, the one that watches longest, and a loop that is awake finds it later. It tells
+  // only when the descriptor becomes readable, and arm_writable() must not be called. After its
+  // destruction read once more: the last event may have been for this loop.
+  Result<std::unique_ptr<FdWatch>> watch_shared(int fd);
   void run() override;
 
   // Null: epoll waits. `waiter` outlives its use.
@@ -38,6 +44,7 @@ class SystemLoop final : public Loop {
 
  private:
   class Watch;
+  Result<std::unique_ptr<FdWatch>> watch_for(int fd, uint32_t events);
   void interrupt() override;
   void poll(int64_t until_ns);
   bool take_events(int timeout_ms);

@@ -149,6 +149,12 @@ Result<Fd> SystemTransport::memory_fd(ByteView memory) const {
   return fd;
 }
 
+void SystemTransport::continue_shared_memory(ByteSpan memory, Fd fd) {
+  auto region = regions_.adopt(memory, std::move(fd));
+  const std::lock_guard lock(mutex_);
+  memory_.push_back(std::move(region));
+}
+
 std::shared_ptr<const SharedRegion> SystemTransport::adopt_memory(Loop& loop, ByteSpan memory,
                                                                   Fd fd) {
   auto region = regions_.adopt(memory, std::move(fd));

@@ -69,6 +69,9 @@ class SystemTransport final : public Transport {
   // A duplicate of the file that holds this memory, for a process that continues this one: it maps
   // the file and adopts it.
   Result<Fd> memory_fd(ByteView memory) const;
+  // Takes memory that a predecessor has allocated so, mapped completely from `fd`; it stays mapped
+  // until the transport is destroyed. Thread-safe.
+  void continue_shared_memory(ByteSpan memory, Fd fd);
   // Shares memory that the caller owns and has mapped completely from `fd` with the peers of the
   // loop's connections, until the same loop calls release_memory(). It must not be in use then.
   std::shared_ptr<const SharedRegion> adopt_memory(Loop& loop, ByteSpan memory, Fd fd);

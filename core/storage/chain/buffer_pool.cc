@@ -22,8 +22,10 @@ BufferPool::Buffer BufferPool::allocate(uint64_t size) {
   Buffer buffer;
   const size_t wanted = order_of(size);
   size_t order = wanted;
+  std::unique_lock lock(mutex_);
   while (order < kOrders && free_[order].empty()) order++;
   if (size == 0 || order >= kOrders) {
+    lock.unlock();
     buffer.heap_ = chunk::AlignedBuffer(size);
     buffer.span_ = buffer.heap_.span();
     return buffer;
@@ -49,6 +51,7 @@ BufferPool::Buffer BufferPool::reserve(ByteSpan memory) {
     return buffer;
   }
   size_t order = wanted;
+  const std::lock_guard lock(mutex_);
   while (order < kOrders && free_[order].erase(align_down(begin, kMinBytes << order)) == 0) order++;
   if (order == kOrders) return buffer;
   while (order > wanted) {
@@ -64,6 +67,7 @@ BufferPool::Buffer BufferPool::reserve(ByteSpan memory) {
 void BufferPool::release(ByteSpan span) {
   auto at = static_cast<uint64_t>(span.data() - arena_.data());
   size_t order = order_of(span.size());
+  const std::lock_guard lock(mutex_);
   for (; order + 1 < kOrders; order++) {
     const uint64_t other_half = at ^ (kMinBytes << order);
     if (free_[order].erase(other_half) == 0) break;
@@ -74,6 +78,7 @@ void BufferPool::release(ByteSpan span) {
 
 uint64_t BufferPool::free_bytes() const {
   uint64_t bytes = 0;
+  const std::lock_guard lock(mutex_);
   for (size_t order = 0; order < kOrders; order++)
     bytes += free_[order].size() * (kMinBytes << order);
   return bytes;

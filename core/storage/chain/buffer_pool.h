@@ -1,6 +1,6 @@
 // Buffers for the data of updates, reads and copies, aligned for direct I/O. They come from an
 // arena that other processes access directly (net/system_transport.h, memory()), or from the heap
-// when the arena is full or absent. Owned by one loop.
+// when the arena is full or absent. Thread-safe.
 //
 // The arena is a buddy allocator: sizes are powers of two, the lowest free offset is used first so
 // that rarely used memory is rarely touched, and two free halves merge.
@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -65,6 +66,7 @@ class BufferPool {
   void release(ByteSpan span);
 
   const ByteSpan arena_;
+  mutable std::mutex mutex_;
   std::array<std::set<uint64_t>, kOrders> free_;  // offsets
 };
 

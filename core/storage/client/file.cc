@@ -32,32 +32,11 @@ Error not_for_writing(const meta::Inode& inode) {
   return error;
 }
 
-Error with_errno(Error error) {
-  if (error.sys != 0) return error;
-  switch (error.code) {
-    case Errc::disk_full: error.sys = ENOSPC; break;
-    case Errc::refused: error.sys = EACCES; break;
-    case Errc::deadline: error.sys = ETIMEDOUT; break;
-    case Errc::interrupted: error.sys = EINTR; break;
-    default: error.sys = EIO;
-  }
-  return error;
-}
-
 Task<Result<void>> with_cancellation(Task<Result<void>> task, CancellationToken& cancel) {
   co_return co_await std::move(task).with_cancellation(cancel);
 }
 
 }  // namespace
-
-// A range within one chunk.
-struct File::Part {
-  cluster::ChainId chain = 0;
-  chunk::ChunkId id = {};
-  uint64_t offset = 0;  // offset in the chunk
-  uint64_t size = 0;
-  uint64_t at = 0;  // offset in the memory of the caller
-};
 
 // Consecutive chunks of one chain: indexes from `first` on, before `end`, in steps of the stripe.
 struct File::Run {
@@ -81,21 +60,8 @@ File::File(FileSystem& of, meta::Caller caller, meta::InodeView view,
       behind_(of.loop(), of.behind_, state_->errors, view_.inode, session ? session->number : 0,
               [this](uint64_t offset, ByteView from) { return write_parts(offset, from); }) {}
 
-std::vector<File::Part> File::parts(uint64_t offset, uint64_t size) const {
-  std::vector<Part> parts;
-  const uint64_t chunk = chunk_size();
-  for (uint64_t done = 0; done < size;) {
-    const uint64_t index = (offset + done) / chunk;
-    const uint64_t begin = (offset + done) % chunk;
-    const uint64_t length = std::min(size - done, chunk - begin);
-    parts.push_back({.chain = chains_[index % chains_.size()],
-                     .id = {view_.inode.id, index},
-                     .offset = begin,
-                     .size = length,
-                     .at = done});
-    done += length;
-  }
-  return parts;
+std::vector<FilePart> File::parts(uint64_t offset, uint64_t size) const {
+  return file_parts(view_.inode.id, chunk_size(), chains_, offset, size);
 }
 
 void File::on_update(meta::InodeView view) {
@@ -103,13 +69,32 @@ void File::on_update(meta::InodeView view) {
   const bool told = length_published() && behind_.empty();
   const uint64_t written = told ? view.inode.length : std::max(end_, view.inode.length);
   const bool cut = view.inode.truncate_seq != view_.inode.truncate_seq;
+  const uint64_t before = view_.inode.length;
   view.capability = std::move(view_.capability);
   view.proof = std::move(view_.proof);
   view_ = std::move(view);
   // An unreported length counts, unless the file was truncated meanwhile.
   if (!cut) view_.inode.length = std::max(written, behind_.end_offset());
   if (cut) behind_.discard(view_.inode.length, UINT64_MAX);
+  if (cut || view_.inode.length < before) withdraw_snapshot();
   refreshed_ns_ = of_.loop().now_ns();
+}
+
+void File::publish_snapshot() {
+  if (of_.snapshots_ == nullptr || closed_) return;
+  if (!behind_.empty() || behind_.has_failed_bytes()) return;
+  ReadSnapshot now;
+  now.inode = view_.inode.id;
+  now.length = view_.inode.length;
+  now.chunk_size = chunk_size();
+  now.chains = chains_;
+  now.capability = view_.capability;
+  if (!now.capability.empty()) now.until_ns = capability_ns_ + meta::kCapabilityLifetimeNs / 2;
+  of_.snapshots_->publish(std::move(now));
+}
+
+void File::withdraw_snapshot() {
+  if (of_.snapshots_ != nullptr) of_.snapshots_->withdraw(view_.inode.id);
 }
 
 // The capability of a user expires while the file is open; this renews it in time.
@@ -169,14 +154,14 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
   const int64_t began_ns = of_.loop().now_ns();
   const auto right = co_await prepare_read(extents, began_ns);
   std::vector<chain::ChainClient::ReadIo> pieces;
-  std::vector<std::pair<size_t, Part>> wanted;  // index of its extent
+  std::vector<std::pair<size_t, FilePart>> wanted;  // index of its extent
   for (size_t i = 0; i < extents.size(); i++) {
     const auto [offset, into, holes] = extents[i];
     if (!right) results[i] = right.error();
     if (offset > meta::kLengthMax) results[i] = too_large(offset);
     if (!results[i] || offset >= view_.inode.length || into.empty()) continue;
     const uint64_t size = std::min<uint64_t>(into.size(), view_.inode.length - offset);
-    for (Part& part : parts(offset, size)) {
+    for (const FilePart& part : parts(offset, size)) {
       pieces.push_back({.chain = part.chain,
                         .id = part.id,
                         .offset = part.offset,
@@ -242,7 +227,7 @@ Task<Result<void>> File::update(cluster::ChainId chain, chunk::Update update) {
   }
 }
 
-Task<Result<void>> File::write_part(Part part, ByteView from) {
+Task<Result<void>> File::write_part(FilePart part, ByteView from) {
   const bool whole = part.offset == 0 && part.size == chunk_size();
   const chunk::Update update{.id = part.id,
                              .type = whole ? chunk::UpdateType::replace : chunk::UpdateType::write,
@@ -292,13 +277,13 @@ Task<Result<void>> File::write(uint64_t offset, ByteView from) {
 
 Task<Result<void>> File::write_parts(uint64_t offset, ByteView from) {
   FF_CO_TRY(check_write(offset, from.size()));
-  const std::vector<Part> wanted = parts(offset, from.size());
+  const std::vector<FilePart> wanted = parts(offset, from.size());
   if (wanted.size() == 1) {
     co_return co_await write_part(wanted.front(), from);
   }
   CancelScope scope(of_.loop(), co_await current_cancellation(), INT64_MAX, {});
   TaskGroup all(of_.loop());
-  for (const Part& part : wanted) {
+  for (const FilePart& part : wanted) {
     all.add(with_cancellation(write_part(part, from.subspan(part.at, part.size)),
                               scope.cancellation()));
   }
@@ -308,7 +293,9 @@ Task<Result<void>> File::write_parts(uint64_t offset, ByteView from) {
 Task<Result<void>> File::write_behind(uint64_t offset, ByteView from, BufferOwner owner,
                                       bool force) {
   FF_CO_TRY(check_write(offset, from.size()));
-  FF_CO_TRY(co_await behind_.add(offset, from, std::move(owner), force));
+  const auto added = co_await behind_.add(offset, from, std::move(owner), force);
+  withdraw_snapshot();  // after add(): a read meanwhile may have published one
+  FF_CO_TRY(added);
   mark_written();
   view_.inode.length = std::max(view_.inode.length, offset + from.size());
   co_return Result<void>();
@@ -625,6 +612,7 @@ Task<void> File::unlock() {
 
 void File::abandon() {
   closed_ = true;
+  withdraw_snapshot();
   if (session_) of_.writers_.erase({view_.inode.id, session_->number});
   record_ = RecoveryTable::Record();
 }
@@ -633,6 +621,7 @@ void File::abandon() {
 Task<Result<bool>> File::defer_close() {
   if (closed_ || lock_ || !of_.deferred_.add(shared_from_this())) co_return false;
   closed_ = true;
+  withdraw_snapshot();
   of_.writers_.erase({view_.inode.id, session_->number});
   FF_CO_TRY(co_await report_buffered_length(true));
   co_return true;
@@ -640,6 +629,7 @@ Task<Result<bool>> File::defer_close() {
 
 Task<Result<void>> File::close() {
   if (std::exchange(closed_, true)) co_return Result<void>();
+  withdraw_snapshot();
   co_await unlock();
   // A close(2) has returned on condition that these bytes are not given up.
   if (!of_.deferred_.empty()) {

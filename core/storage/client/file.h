@@ -12,6 +12,7 @@
 
 #include "platform/io/disk.h"
 #include "storage/chain/chain_client.h"
+#include "storage/client/file_parts.h"
 #include "storage/client/inode_state.h"
 #include "storage/client/write_behind.h"
 #include "storage/cluster/routing.h"
@@ -51,6 +52,9 @@ class File : public std::enable_shared_from_this<File> {
     bool holes = true;  // false: a hole is an error (ENODATA)
   };
   Task<std::vector<Result<uint64_t>>> read_many(std::vector<Extent> extents);
+  // Lets other threads read the file, if storage has all its bytes (client/read_snapshot.h). Of the
+  // files of an inode, call it only for the one that gets all writes of this client.
+  void publish_snapshot();
   // Returns after all replicas have acknowledged the bytes. They are durable after sync().
   Task<Result<void>> write(uint64_t offset, ByteView from);
   // Buffers the bytes and returns. They are written soon, at the latest by flush(), sync() or
@@ -114,12 +118,12 @@ class File : public std::enable_shared_from_this<File> {
  private:
   friend class FileSystem;
   friend class DeferredCloses;
-  struct Part;
-  std::vector<Part> parts(uint64_t offset, uint64_t size) const;
+  std::vector<FilePart> parts(uint64_t offset, uint64_t size) const;
+  void withdraw_snapshot();
   void mark_written();
   void save_length();
   Result<void> check_write(uint64_t offset, uint64_t size) const;
-  Task<Result<void>> write_part(Part part, ByteView from);
+  Task<Result<void>> write_part(FilePart part, ByteView from);
   Task<Result<std::string>> capability();
   // Whether the call that failed with this error is to be made again with a new capability.
   bool capability_ended(const Error& error);

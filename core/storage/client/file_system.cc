@@ -48,13 +48,19 @@ Error too_many_open() {
 FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Address>& servers,
                        Options options)
     : context_(context),
-      routing_(context, servers, [this] { storage_.on_routing_change(); }),
+      on_routing_(std::move(options.on_routing)),
+      routing_(context, servers,
+               [this] {
+                 storage_.on_routing_change();
+                 on_routing_(routing_.routing());
+               }),
       storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
       managers_(context, servers),
       on_lost_(std::move(options.on_lost)),
       behind_(context.loop, options.arena, std::max<uint64_t>(options.write_behind / kMiB, 64),
               context.metrics, options.recovery, options.data),
       recovery_(options.recovery),
+      snapshots_(options.snapshots),
       restoring_(context.loop, 1),
       metadata_(
           context, servers,

@@ -22,6 +22,7 @@
 #include "storage/client/delegating_meta_client.h"
 #include "storage/client/file.h"
 #include "storage/client/inode_state.h"
+#include "storage/client/read_snapshot.h"
 #include "storage/client/recovery_table.h"
 #include "storage/cluster/manager_client.h"
 #include "storage/cluster/routing_cache.h"
@@ -43,6 +44,10 @@ class FileSystem {
     // Null: what is acknowledged and not stored is lost with the process.
     RecoveryTable* recovery = nullptr;
     ByteSpan data = {};  // memory that outlives the process like `recovery`, and contains `arena`
+    // Where open files let other threads read them; null: there are none. Outlives it.
+    ReadSnapshots* snapshots = nullptr;
+    // Called after each change of the routing.
+    std::function<void(const cluster::Routing&)> on_routing = [](const cluster::Routing&) {};
     // Called for each loss that an fsync(2) will report.
     std::function<void(meta::InodeId, const Error&)> on_lost = [](meta::InodeId, const Error&) {};
   };
@@ -76,6 +81,7 @@ class FileSystem {
   }
   // Fetches the routing again.
   void refresh() { routing_.refresh(); }
+  const cluster::Routing& routing() const { return routing_.routing(); }
   // Whether the cluster has chains. Without chains, files cannot be created.
   bool has_chains() const { return !routing_.routing().tables.empty(); }
   // Dirty bytes of all files, in whole chunks.
@@ -178,6 +184,7 @@ class FileSystem {
   void drop_states();
 
   rpc::ClientContext& context_;
+  const std::function<void(const cluster::Routing&)> on_routing_;
   cluster::RoutingCache routing_;
   chain::ChainClient storage_;
   cluster::ManagerClient managers_;
@@ -187,6 +194,7 @@ class FileSystem {
   const std::function<void(meta::InodeId, const Error&)> on_lost_;
   WriteBehind::Shared behind_;
   RecoveryTable* const recovery_;
+  ReadSnapshots* const snapshots_;
   std::optional<int64_t> restored_ns_;  // when restore() was called, if there was a predecessor
   std::multimap<meta::InodeId, LeftSession> left_sessions_;
   Restored restored_;

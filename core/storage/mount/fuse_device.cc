@@ -4,7 +4,9 @@
 
 #include <fcntl.h>
 #include <fuse3/fuse_lowlevel.h>
+#include <linux/fuse.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -347,6 +349,15 @@ Result<std::unique_ptr<FuseDevice>> FuseDevice::mount(const FuseDeviceOptions& o
     return errno_error(errno, "/dev/fuse");
   }
   return device;
+}
+
+Result<Fd> FuseDevice::clone() const {
+  Fd cloned(::open(kDevice, O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  auto of = static_cast<uint32_t>(fd());
+  if (cloned.get() < 0 || ::ioctl(cloned.get(), FUSE_DEV_IOC_CLONE, &of) != 0) {
+    return errno_error(errno, kDevice);
+  }
+  return cloned;
 }
 
 // The kernel sets its default after the reply to FUSE_INIT, so call this later.

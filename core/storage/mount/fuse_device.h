@@ -45,6 +45,9 @@ class FuseDevice {
   FuseDevice(const FuseDevice&) = delete;
   FuseDevice& operator=(const FuseDevice&) = delete;
 
+  // Another descriptor of the same mount, non-blocking: requests that were read from it are
+  // answered through it.
+  Result<Fd> clone() const;
   // Non-blocking. ENODEV on it: the file system was unmounted.
   int fd() const { return fd_.get(); }
   // As realpath(3) returns it.

@@ -30,6 +30,7 @@ struct FuseRequest {
   ByteView payload = {};                          // data of a WRITE
   std::shared_ptr<const void> buffer_owner = {};  // keeps `payload` valid; null: until the reply
   std::optional<size_t> entry = {};               // of FuseUring; none: from /dev/fuse
+  int device = -1;                                // the descriptor of /dev/fuse it came from
   ByteSpan reply_room = {};                       // for the data of a READ; may be empty
 
   // Reads the next struct of the body. Errc::failed with EIO: the body is too short.

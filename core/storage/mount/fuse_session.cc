@@ -1,11 +1,9 @@
 // fuse_session.cc: reads requests, writes replies, and handles interrupts.
 #include "storage/mount/fuse_session.h"
 
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -19,16 +17,12 @@ namespace {
 constexpr uint64_t kSessionPage = 4 * kKiB;
 // How long an interrupted request may continue before it is cancelled; it may take effect anyway.
 constexpr int64_t kInterruptNs = kSecond;
-constexpr int64_t kLogEveryNs = kSecond;
 constexpr uint64_t kReadahead = 4 * kMiB;
-constexpr size_t kSmallReply = 512;  // more than attributes and a handle
-constexpr size_t kAtOnce = 32;       // requests per turn of the loop
-constexpr size_t kSpareSlots = 4;    // reserved for requests that release their slot at once
-constexpr size_t kDeviceSlots = 8;   // for /dev/fuse while requests come over io_uring
+constexpr size_t kDeviceSlots = 8;  // for /dev/fuse while requests come over io_uring
 // Entries of io_uring for each CPU.
 constexpr size_t kEntriesMin = 4;
 constexpr size_t kEntriesMax = 32;
-static_assert(FuseUring::kEntryBytes == FuseSession::kSlotBytes);
+static_assert(UringEntries::kBytes == FuseSession::kSlotBytes);
 
 // Since Linux 6.6; the installed header is older.
 constexpr uint64_t kDirectIoAllowMmap = uint64_t{1} << 36;
@@ -36,9 +30,6 @@ constexpr uint64_t kDirectIoAllowMmap = uint64_t{1} << 36;
 constexpr uint64_t kHasResend = uint64_t{1} << 39;
 constexpr int32_t kNotifyResend = 7;
 constexpr uint64_t kHealthyRequests = 100;
-
-// The headers before the data of a WRITE.
-constexpr size_t kHead = sizeof(fuse_in_header) + sizeof(fuse_write_in);
 
 // Whether the data of a READ or WRITE is small.
 bool is_small(const FuseRequest& request) {
@@ -59,16 +50,20 @@ FuseSession::FuseSession(SystemLoop& loop, FuseDevice& device, chain::BufferPool
       callers_(callers),
       options_(std::move(options)),
       slots_(options_.slots),
-      slot_freed_(loop),
-      under_way_(metrics.gauge("ff_mount_requests_under_way", "Requests in progress")),
-      read_bytes_(metrics.counter("ff_mount_read_bytes_total", "Bytes read")),
+      reader_(device.fd(), slots_, memory, slots_.acquire().value()),
+      reads_(metrics),
       written_bytes_(metrics.counter("ff_mount_written_bytes_total", "Bytes written")),
-      failed_(metrics.counter("ff_mount_failed_total",
-                              "Requests that failed with EIO or ETIMEDOUT because of the cluster")),
+      failures_(metrics),
       notifier_(loop, device.fd()),
-      gate_(loop) {
-  for (size_t i = slots_.size() / kSlotBytes; i > 0; i--) free_slots_.push_back(i - 1);
-  FF_CHECK(free_slots_.size() > kSpareSlots);
+      gate_(loop),
+      shared_{.snapshots = options_.snapshots,
+              .slots = slots_,
+              .memory = memory,
+              .metrics = metrics,
+              .reads = reads_,
+              .owner = std::make_shared<RequestQueue>(
+                  loop, [this](auto requests) { take_back(std::move(requests)); }),
+              .on_exhausted = [this] { loop_.post([this] { stop_waiting_for_pages(); }); }} {
   register_handlers();
   for (Call& call : calls_) {
     if (call.handler == nullptr) continue;
@@ -77,9 +72,16 @@ FuseSession::FuseSession(SystemLoop& loop, FuseDevice& device, chain::BufferPool
   }
 }
 
-FuseSession::~FuseSession() = default;
+FuseSession::~FuseSession() {
+  workers_.clear();
+  shared_.owner->close();
+}
 
 Task<void> FuseSession::close() {
+  workers_.clear();
+  YieldWait turn(loop_);  // what they have handed over
+  (void)co_await turn;
+  shared_.owner->close();
   Error reason = fail(Errc::interrupted, "the mount is shutting down");
   co_await gate_.close(std::move(reason));
 }
@@ -88,7 +90,8 @@ Task<Result<void>> FuseSession::run(Operations& operations, VirtualDir* virtual_
   operations_ = &operations;
   virtual_dir_ = virtual_dir;
   (void)::sched_getaffinity(0, sizeof allowed_cpus_, &allowed_cpus_);
-  FF_CO_TRY(const auto watch, loop_.watch(device_.fd()));
+  FF_CO_TRY(const auto watch, options_.workers.empty() ? loop_.watch(device_.fd())
+                                                       : loop_.watch_shared(device_.fd()));
   repeats_ = options_.resend;
   if (options_.resend) {
     const fuse_out_header again{
@@ -99,76 +102,31 @@ Task<Result<void>> FuseSession::run(Operations& operations, VirtualDir* virtual_
     }
   }
   for (size_t count = 1;; count++) {
-    FF_CO_TRY(const bool more, co_await receive(*watch));
+    FuseRequest request;
+    FF_CO_TRY(const bool more, co_await receive(*watch, request));
     if (!more) co_return Result<void>();
-    if (count % kAtOnce != 0) continue;
+    on_device_request(std::move(request));
+    if (count % kRequestsAtOnce != 0) continue;
     YieldWait turn(loop_);
     FF_CO_TRY(co_await turn);
   }
 }
 
-// Reads one request. False: unmounted.
-Task<Result<bool>> FuseSession::receive(FdWatch& watch) {
-  while (free_slots_.empty()) {
-    slot_freed_.reset();
-    const auto waited = co_await slot_freed_.wait();
-    FF_CO_TRY(waited);
-  }
-  const size_t number = free_slots_.back();
-  free_slots_.pop_back();
-  // Aligns the data of a WRITE to a page, so that it can go to disks without a copy.
-  std::byte* const at = slot(number).data() + kSessionPage - kHead;
+// Waits for a request. False: unmounted.
+Task<Result<bool>> FuseSession::receive(FdWatch& watch, FuseRequest& request) {
   for (;;) {
-    const ssize_t got = ::read(device_.fd(), at, kHead + kWriteMax);
-    if (got >= 0) {
-      const ByteView bytes(at, static_cast<size_t>(got));
-      if (bytes.size() >= sizeof(fuse_in_header)) {
-        on_device_request(request_of(bytes, number));
-      } else {
-        release_slot(number);
-      }
-      co_return true;
-    }
-    if (errno == EINTR || errno == ENOENT) continue;  // ENOENT: the program was interrupted
-    if (errno == ENODEV) co_return false;
-    if (errno != EAGAIN) co_return errno_error(errno, "/dev/fuse");
+    FF_CO_TRY(const auto got, reader_.read(request));
+    if (got != DeviceReader::State::empty) co_return got == DeviceReader::State::request;
     follow_device();
     // The repeated requests came first.
-    if (std::exchange(repeats_, false)) end_repeated();
+    if (std::exchange(repeats_, false)) {
+      end_repeated();
+      start_workers();
+    }
     watch.readable.reset();
     const auto waited = co_await watch.readable.wait();
     FF_CO_TRY(waited);
   }
-}
-
-void FuseSession::release_slot(size_t number) {
-  free_slots_.push_back(number);
-  slot_freed_.set();
-}
-
-// The data of a WRITE stays in the slot while enough slots are free; everything else is copied out.
-FuseRequest FuseSession::request_of(ByteView bytes, size_t slot) {
-  FuseRequest request;
-  std::memcpy(&request.header, bytes.data(), sizeof(fuse_in_header));
-  const bool is_write = request.header.opcode == FUSE_WRITE;
-  const size_t head = is_write ? std::min(bytes.size(), kHead) : bytes.size();
-  request.body = as_text(bytes.first(head).subspan(sizeof(fuse_in_header)));
-  request.payload = bytes.subspan(head);
-  if (request.payload.empty()) {
-    release_slot(slot);
-    return request;
-  }
-  if (free_slots_.size() >= kSpareSlots) {
-    request.buffer_owner = std::shared_ptr<const void>(
-        bytes.data(), [this, slot](const void*) { release_slot(slot); });
-    return request;
-  }
-  auto kept = std::make_shared<chain::BufferPool::Buffer>(memory_.allocate(request.payload.size()));
-  std::memcpy(kept->span().data(), request.payload.data(), request.payload.size());
-  request.payload = kept->span().first(request.payload.size());
-  request.buffer_owner = std::move(kept);
-  release_slot(slot);
-  return request;
 }
 
 void FuseSession::dispatch(FuseRequest request) {
@@ -224,8 +182,9 @@ void FuseSession::init(FuseRequest& request) {
     log_error("the FUSE version of the kernel is too old",
               {{"major", in.major}, {"minor", in.minor}});
   write_reply(request, fits ? 0 : EPROTO, fits ? bytes : std::string_view(), {});
-  if (prepared) start_uring();
+  if (prepared) uring_->register_entries();
   if (!prepared) use_device(prepared.error());
+  start_workers();
   device_.set_readahead(kReadahead);
   // The kernel loses the requests of a ring whose process has died (Linux 6.18).
   if (options_.on_init) options_.on_init((offered & kHasResend) != 0 && !prepared);
@@ -236,7 +195,7 @@ Result<void> FuseSession::prepare_uring(uint64_t offered) {
   if (!options_.io_uring) return fail(Errc::unsupported, "--no-io-uring");
   if ((offered & uring_abi::kOverIoUring) == 0) return uring_not_offered();
   FF_TRY(const size_t queues, possible_cpus());
-  const size_t slots = slots_.size() / kSlotBytes;
+  const size_t slots = slots_.size();
   const size_t entries = std::min((slots - std::min(slots, kDeviceSlots)) / queues, kEntriesMax);
   if (entries < kEntriesMin) {
     Error error =
@@ -246,20 +205,18 @@ Result<void> FuseSession::prepare_uring(uint64_t offered) {
     error.hint = fmt::format("--memory {}MiB", align_up(needed, kMiB) / kMiB);
     return error;
   }
-  const uint64_t device_bytes = (slots - queues * entries) * kSlotBytes;
-  FF_TRY(uring_, FuseUring::create(loop_, {.fd = device_.fd(),
-                                           .memory = slots_.subspan(device_bytes),
-                                           .queues = queues,
-                                           .entries = entries}));
-  std::erase_if(free_slots_, [&](size_t slot) { return slot >= device_bytes / kSlotBytes; });
-  slots_ = slots_.first(device_bytes);
+  const auto made = std::make_shared<UringEntries>(
+      UringEntries::Options{.fd = device_.fd(),
+                            .memory = slots_.memory_from(slots - queues * entries),
+                            .queues = queues,
+                            .entries = entries});
+  FF_TRY(uring_, FuseUring::create(
+                     loop_, made, [this](FuseRequest one) { on_uring_request(std::move(one)); },
+                     [this](Error why) { use_device(std::move(why)); }));
+  slots_.shrink(slots - queues * entries);
+  entries_ = made;
   log_info("requests come over io_uring", {{"queues", queues}, {"entries", entries}});
   return {};
-}
-
-void FuseSession::start_uring() {
-  uring_->start([this](FuseRequest request) { on_uring_request(std::move(request)); },
-                [this](Error why) { use_device(std::move(why)); });
 }
 
 void FuseSession::use_device(Error why) {
@@ -269,12 +226,21 @@ void FuseSession::use_device(Error why) {
 
 // Requests that wait for the kernel to drop pages must not keep it from sending the requests that
 // this needs: when they have taken all entries of a CPU, they stop waiting.
+void FuseSession::stop_waiting_for_pages() {
+  for (Event* const done : invalidations_) done->set();
+}
+
 void FuseSession::on_uring_request(FuseRequest request) {
-  if (uring_->exhausted(*request.entry)) {
-    for (Event* const done : invalidations_) done->set();
-  }
+  if (entries_->exhausted(*request.entry)) stop_waiting_for_pages();
+  if (!give_to_worker(request)) serve_uring_request(std::move(request));
+}
+
+void FuseSession::serve_uring_request(FuseRequest request) {
   if (is_awaited(request.header)) {
-    follow(uring_->cpu_of(*request.entry), uring_->awaited() == 1 && is_small(request));
+    const size_t awaited = uring_->awaited();
+    const bool alone = awaited == 1 && workers_idle() && is_small(request);
+    spread(awaited, alone);
+    follow(entries_->cpu_of(*request.entry), alone);
   }
   dispatch(std::move(request));
 }
@@ -282,8 +248,9 @@ void FuseSession::on_uring_request(FuseRequest request) {
 void FuseSession::on_device_request(FuseRequest request) {
   if (is_awaited(request.header)) {
     arrived_.count++;
-    arrived_.alone = awaited_ == 0 && is_small(request);
+    arrived_.alone = awaited_ == 0 && workers_idle() && is_small(request);
     arrived_.thread = request.header.pid;
+    spread(awaited_ + arrived_.count, arrived_.alone && arrived_.count == 1);
   }
   dispatch(std::move(request));
 }
@@ -295,6 +262,11 @@ void FuseSession::follow_device() {
   if (arrived.count > 1 || !arrived.alone) return follow(std::nullopt, false);
   follow(follow_.must_ask(arrived.thread) ? callers_.cpu_of(arrived.thread) : follow_.last_cpu(),
          true);
+}
+
+void FuseSession::spread(size_t awaited, bool alone) {
+  if (workers_.empty() || stopping_ || !spread_.on_request(awaited, alone)) return;
+  for (const auto& worker : workers_) worker->receive(spread_.on());
 }
 
 void FuseSession::follow(std::optional<size_t> cpu, bool alone) {
@@ -330,13 +302,18 @@ void FuseSession::interrupt(FuseRequest& request) {
   if (in) gate_.spawn(interrupt_later(in->unique));
 }
 
+// A worker that has the request may hand it over at this moment, so this tries twice.
 Task<void> FuseSession::interrupt_later(uint64_t unique) {
-  const auto waited = co_await sleep_for(loop_, kInterruptNs);
-  const auto found = running_.find(unique);
-  if (!waited || found == running_.end()) co_return;
   Error reason = errno_error(EINTR, "the program");
   reason.code = Errc::interrupted;
-  found->second->cancellation().request(std::move(reason));
+  for (int attempt = 0; attempt < 2; attempt++) {
+    const auto waited = co_await sleep_for(loop_, kInterruptNs);
+    if (!waited) co_return;
+    const auto found = running_.find(unique);
+    if (found != running_.end()) co_return found->second->cancellation().request(reason);
+    if (workers_.empty()) co_return;
+    for (const auto& worker : workers_) worker->interrupt(unique, reason);
+  }
 }
 
 Task<void> FuseSession::serve(FuseRequest request) {
@@ -351,13 +328,13 @@ Task<void> FuseSession::serve(FuseRequest request) {
   const int64_t began_ns = loop_.now_ns();
   CancelScope scope(loop_, co_await current_cancellation(), INT64_MAX, {});
   running_[unique] = &scope;
-  under_way_.add(1);
+  reads_.under_way.add(1);
   const size_t awaited = !request.entry && is_awaited(request.header) ? 1 : 0;
   awaited_ += awaited;
   auto answering = is_virtual ? virtual_dir_->serve(request) : (this->*call.handler)(request);
   const auto reply = co_await std::move(answering).with_cancellation(scope.cancellation());
   running_.erase(unique);
-  under_way_.add(-1);
+  reads_.under_way.add(-1);
   awaited_ -= awaited;
   send_reply(request, reply);
   on_answered(request);
@@ -368,7 +345,11 @@ Task<void> FuseSession::serve(FuseRequest request) {
 void FuseSession::on_answered(const FuseRequest& request) {
   const uint64_t origin = operations_->origin_of(request.header.unique);
   if (origin == 0) return;
-  if (++answered_ == kHealthyRequests && options_.on_healthy) options_.on_healthy();
+  uint64_t answered = ++answered_;
+  for (const auto& worker : workers_) answered += worker->answered();
+  if (answered >= kHealthyRequests && !std::exchange(healthy_, true) && options_.on_healthy) {
+    options_.on_healthy();
+  }
   operations_->files().metadata().end_origin(origin);
   if (request.header.opcode != FUSE_FSYNC && request.header.opcode != FUSE_FSYNCDIR) return;
   fuse_fsync_in in = {};
@@ -379,37 +360,13 @@ void FuseSession::on_answered(const FuseRequest& request) {
 // Also logs errors that the cluster caused.
 void FuseSession::send_reply(const FuseRequest& request, const Result<FuseReply>& reply) {
   if (reply) return write_reply(request, 0, reply->bytes, reply->data);
-  const int error = errno_of(reply.error());
-  const bool grave = error == EIO || error == ETIMEDOUT;
-  if (grave) failed_.add();
-  if (grave && loop_.now_ns() - logged_ns_ >= kLogEveryNs) {
-    logged_ns_ = loop_.now_ns();
-    log_warning("a FUSE request failed", {{"errno", error}, {"cause", reply.error().message}});
-  }
-  write_reply(request, error, {}, {});
+  write_reply(request, failures_.errno_for(reply.error(), loop_.now_ns()), {}, {});
 }
 
 void FuseSession::write_reply(const FuseRequest& request, int error, std::string_view bytes,
                               ByteView data) {
-  const uint64_t unique = request.header.unique;
-  if (request.entry) return uring_->reply(*request.entry, unique, error, bytes, data);
-  fuse_out_header header = {};
-  header.len = static_cast<uint32_t>(sizeof header + bytes.size() + data.size());
-  header.error = -error;
-  header.unique = unique;
-  // The kernel maps the page of each part: one part costs least.
-  std::array<char, kSmallReply> small;
-  if (data.empty() && header.len <= small.size()) {
-    std::memcpy(small.data(), &header, sizeof header);
-    bytes.copy(small.data() + sizeof header, bytes.size());
-    (void)!::write(device_.fd(), small.data(), header.len);
-    return;
-  }
-  iovec parts[3] = {{&header, sizeof header},
-                    {const_cast<char*>(bytes.data()), bytes.size()},
-                    {const_cast<std::byte*>(data.data()), data.size()}};
-  // ENOENT: the request was interrupted; ENODEV: unmounted.
-  (void)!::writev(device_.fd(), parts, 3);
+  if (!request.entry) return write_device_reply(request, error, bytes, data);
+  uring_->reply(*request.entry, request.header.unique, error, bytes, data);
 }
 
 void FuseSession::invalidate_attributes(meta::InodeId inode) {
@@ -422,7 +379,7 @@ Task<void> FuseSession::invalidate_pages(meta::InodeId inode, uint64_t offset, u
   notifier_.invalidate_inode(nodeid(inode), static_cast<int64_t>(offset),
                              static_cast<int64_t>(size), [done] { done->set(); });
   invalidations_.insert(done.get());
-  if (uring_ != nullptr && uring_->any_exhausted()) done->set();
+  if (entries_ != nullptr && entries_->any_exhausted()) done->set();
   (void)co_await done->wait();
   invalidations_.erase(done.get());
 }

@@ -1,6 +1,7 @@
 // The FUSE session: it gets requests of the kernel from /dev/fuse or over io_uring (fuse_uring.h),
 // runs each as a task and replies. Owned by one loop, which must never access files of its own
-// mount: that would deadlock.
+// mount: that would deadlock. Its workers (fuse_worker.h) answer READ requests on other loops while
+// several programs use the mount; all other requests come to this loop.
 #pragma once
 
 #include <sched.h>
@@ -18,31 +19,42 @@
 #include "platform/base/gate.h"
 #include "platform/base/metrics.h"
 #include "storage/mount/caller_resolver.h"
+#include "storage/mount/device_reader.h"
 #include "storage/mount/follow_cpu.h"
 #include "storage/mount/fuse_device.h"
 #include "storage/mount/fuse_request.h"
 #include "storage/mount/fuse_uring.h"
+#include "storage/mount/fuse_worker.h"
 #include "storage/mount/kernel_cache.h"
 #include "storage/mount/kernel_notifier.h"
 #include "storage/mount/operations.h"
+#include "storage/mount/spread_load.h"
 #include "storage/mount/virtual_dir.h"
 
 namespace ff::mount {
 
 class FuseSession final : public KernelCache {
  public:
+  struct WorkerLoop {
+    SystemLoop& loop;  // outlives the session
+    std::unique_ptr<client::SnapshotReader> reader = {};
+  };
   struct Options {
     ByteSpan slots;         // request buffers, a multiple of kSlotBytes
     std::string name = {};  // mount name for programs (ioctl)
     bool read_only = false;
     bool io_uring = true;  // where the kernel offers it
+    std::vector<WorkerLoop> workers = {};
+    // What open files let workers read; needed with workers.
+    const client::ReadSnapshots* snapshots = nullptr;
+    // A descriptor of /dev/fuse for a worker, by its number. -1: it shares that of the session.
+    std::function<Fd(size_t worker)> worker_device = [](size_t) { return Fd(); };
     // With a recovery table (client/recovery_table.h).
     bool resend = false;                             // continue the session of a predecessor
     std::function<void(bool resends)> on_init = {};  // whether the kernel can repeat requests
     std::function<void()> on_healthy = {};  // called once, when it has answered many requests
   };
-  // Bytes per slot: a page that ends with the header, then the data of one WRITE.
-  static constexpr uint64_t kSlotBytes = kWriteMax + 4 * kKiB;
+  static constexpr uint64_t kSlotBytes = FuseSlots::kBytes;
 
   // All outlive it.
   FuseSession(SystemLoop& loop, FuseDevice& device, chain::BufferPool& memory,
@@ -56,12 +68,18 @@ class FuseSession final : public KernelCache {
   Task<void> close();
 
   // No request is in progress.
-  bool idle() const { return running_.empty(); }
+  bool idle() const { return running_.empty() && workers_idle(); }
   // Bytes of slots in use.
   uint64_t slot_bytes() const {
-    const size_t entries = uring_ == nullptr ? 0 : uring_->in_use();
-    return (slots_.size() / kSlotBytes - free_slots_.size() + entries) * kSlotBytes;
+    const size_t entries = uring_ == nullptr ? 0 : uring_->entries().in_use();
+    return (slots_.in_use() + entries) * kSlotBytes;
   }
+  // For a process that hands over: the workers read no further requests.
+  void stop_workers_reading();
+  // The routing of the cluster has changed: tells the workers.
+  void on_routing(const cluster::Routing& routing);
+  // Workers take part in the work, because several programs have requests at once.
+  bool spreads() const { return spread_.on(); }
 
   // KernelCache.
   void invalidate_attributes(meta::InodeId inode) override;
@@ -79,16 +97,21 @@ class FuseSession final : public KernelCache {
   static constexpr size_t kCalls = 64;
 
   void register_handlers();
-  Task<Result<bool>> receive(FdWatch& watch);
+  Task<Result<bool>> receive(FdWatch& watch, FuseRequest& request);
   void dispatch(FuseRequest request);
-  FuseRequest request_of(ByteView bytes, size_t slot);
-  void release_slot(size_t number);
   void init(FuseRequest& request);
   Result<void> prepare_uring(uint64_t offered);
   void start_uring();
   void use_device(Error why);
+  void start_workers();
+  bool workers_idle() const;
+  void take_back(std::vector<FuseRequest> requests);
+  bool give_to_worker(FuseRequest& request);
+  void stop_waiting_for_pages();
   void on_uring_request(FuseRequest request);
+  void serve_uring_request(FuseRequest request);
   void on_device_request(FuseRequest request);
+  void spread(size_t awaited, bool alone);
   void follow_device();
   void follow(std::optional<size_t> cpu, bool alone);
   void interrupt(FuseRequest& request);
@@ -100,7 +123,6 @@ class FuseSession final : public KernelCache {
   void end_repeated();
   void send_reply(const FuseRequest& request, const Result<FuseReply>& reply);
   void write_reply(const FuseRequest& request, int error, std::string_view bytes, ByteView data);
-  ByteSpan slot(size_t number) const { return slots_.subspan(number * kSlotBytes, kSlotBytes); }
 
   meta::InodeId inode(uint64_t nodeid) const;
   meta::InodeId inode_of(const FuseRequest& request) const { return inode(request.header.nodeid); }
@@ -159,11 +181,15 @@ class FuseSession final : public KernelCache {
   FuseDevice& device_;
   chain::BufferPool& memory_;
   CallerResolver& callers_;
-  const Options options_;
-  ByteSpan slots_;  // of requests from /dev/fuse
+  Options options_;
+  FuseSlots slots_;  // of requests from /dev/fuse
+  DeviceReader reader_;
+  std::shared_ptr<UringEntries> entries_;
   std::unique_ptr<FuseUring> uring_;
   std::set<Event*> invalidations_;  // that requests wait for
   FollowCpu follow_;
+  SpreadLoad spread_;
+  bool stopping_ = false;  // workers
   // Requests from /dev/fuse whose programs wait (is_awaited).
   struct Arrived {
     size_t count = 0;     // since the device had no more
@@ -176,21 +202,21 @@ class FuseSession final : public KernelCache {
   std::array<Call, kCalls> calls_ = {};
   Operations* operations_ = nullptr;
   VirtualDir* virtual_dir_ = nullptr;
-  std::vector<size_t> free_slots_;
-  Event slot_freed_;
   std::unordered_map<uint64_t, CancelScope*> running_;  // by the unique number of the request
-  int64_t logged_ns_ = 0;
   uint64_t answered_ = 0;
+  bool healthy_ = false;
   // Requests of the predecessor: whether the kernel may still repeat some, and those that it has
   // repeated and that were not answered yet.
   bool repeats_ = false;
   size_t repeated_ = 0;
-  Gauge& under_way_;
-  Counter& read_bytes_;
+  ReadMetrics reads_;
   Counter& written_bytes_;
-  Counter& failed_;
+  FailureLog failures_;
   KernelNotifier notifier_;
   Gate gate_;
+  FuseWorker::Shared shared_;
+  std::vector<Fd> worker_devices_;
+  std::vector<std::unique_ptr<FuseWorker>> workers_;
 };
 
 }  // namespace ff::mount

@@ -282,7 +282,7 @@ FuseSession::ReplyTask FuseSession::read(FuseRequest& request) {
   FF_CO_TRY(const auto in, request.read_struct<fuse_read_in>());
   const uint64_t size = std::min<uint64_t>(in.size, kWriteMax);
   FF_CO_TRY(auto data, co_await operations_->read(in.fh, in.offset, size, request.reply_room));
-  read_bytes_.add(data.bytes.size());
+  reads_.bytes.add(data.bytes.size());
   FuseReply reply;
   reply.data = data.bytes;
   reply.memory = std::move(data.memory);

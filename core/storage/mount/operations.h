@@ -172,6 +172,7 @@ class Operations {
                                            uint32_t rights);
   Task<Result<void>> truncate(meta::Caller caller, CachedInode& cached, uint64_t length);
   bool page_cache_valid(CachedInode& cached, const meta::Inode& inode);
+  static void publish_snapshot(const CachedInode& cached);
   Opened add_open(const CachedInodeRef& cached, uint32_t uid, uint32_t flags, uint64_t origin);
   void record(FileHandle& handle, uint64_t number, uint64_t origin);
   Task<Result<void>> restore_handle(client::RecoveryTable::Record record);

@@ -85,6 +85,11 @@ bool Operations::page_cache_valid(CachedInode& cached, const meta::Inode& inode)
   return stand;
 }
 
+// Workers may read the file (fuse_worker.h) until a change withdraws this.
+void Operations::publish_snapshot(const CachedInode& cached) {
+  if (cached.file() != nullptr) cached.file()->publish_snapshot();
+}
+
 Operations::Opened Operations::add_open(const CachedInodeRef& cached, uint32_t uid, uint32_t flags,
                                         uint64_t origin) {
   const bool appends = may_write(flags) && (flags & O_APPEND) != 0;
@@ -97,6 +102,7 @@ Operations::Opened Operations::add_open(const CachedInodeRef& cached, uint32_t u
   handle->cursor = cached->file()->cursor();
   const bool direct = handle->direct;
   record(*handle, last_handle_ + 1, origin);
+  publish_snapshot(*cached);  // of the file that all handles share from now on
   return {.handle = add(std::move(handle)), .direct = direct};
 }
 
@@ -207,6 +213,7 @@ Task<Result<Operations::Data>> Operations::read(uint64_t handle, uint64_t offset
   }
   const auto file = open->inode->file();
   FF_CO_TRY(const uint64_t got, co_await file->read(offset, room.first(size)));
+  publish_snapshot(*open->inode);
   data.bytes = room.first(got);
   co_return data;
 }

@@ -27,13 +27,14 @@ inline std::string text_of(uint64_t seed, size_t size) {
 class User {
  public:
   User(scenario::cluster_parts::ClusterSimulation& stage, std::string name,
-       bool delegations = false)
+       bool delegations = false, ReadSnapshots* snapshots = nullptr)
       : transport_(stage.net.transport(name)),
         context_{stage.world.loop(), *transport_, grants_,
                  stage.metrics,      stage.rng,   stage.identity(name)},
         files_(context_, scenario::cluster_parts::manager_addresses(),
-               {.arena = {}, .delegations = delegations}) {}
+               {.arena = {}, .delegations = delegations, .snapshots = snapshots}) {}
   FileSystem& files() { return files_; }
+  rpc::ClientContext& context() { return context_; }
 
  private:
   rpc::GrantScheduler grants_;
