@@ -564,9 +564,8 @@ LOG = {
     "trust-a-torn-entry": [
         (
             "core/storage/chunk/log_segment.cc",
-            "  if (load_le<uint32_t>(from) != simd::crc32c(covered, header_.salt)) "
-            "return std::nullopt;\n",
-            "  (void)covered;\n",
+            "  return crc == load_le<uint32_t>(from) ? std::optional(entry) : std::nullopt;\n",
+            "  return entry;\n",
         )
     ],
 }
