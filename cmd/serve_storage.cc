@@ -1,4 +1,5 @@
 // `ff serve-storage`: the daemon of a storage node, with the disks of one machine.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,9 @@ namespace {
 // Shared memory for data in flight, which other daemons of this host access; pages are allocated
 // on first use.
 constexpr uint64_t kBlockMemory = 512 * kMiB;
+constexpr uint64_t kShardBlockMemory = 128 * kMiB;  // at least
+constexpr size_t kDefaultShardsMax = 16;
+constexpr uint64_t kShardsMax = 256;
 constexpr const char* kMemoryDir = "/dev/shm";  // lives as long as the machine runs
 
 struct ServeStorageOptions {
@@ -27,6 +31,7 @@ struct ServeStorageOptions {
   std::string meta = kDefaultMeta;
   std::vector<std::string> disks;
   std::optional<uint64_t> node;
+  std::optional<uint64_t> shards;
   std::optional<std::string> name;
   std::string domain;
   std::string io = "direct";
@@ -62,24 +67,30 @@ std::string storage_status(const chain::StorageNode& node, const std::string& ad
       {"cluster", node.member().routing().cluster},
       {"routing_version", node.member().routing().version},
       {"manager", node.heartbeat_error() ? Json(node.heartbeat_error()->message) : Json("answers")},
+      {"shards", node.shards().size()},
       {"disks", Json::array()}};
-  for (const auto& disk : node.disks()) {
+  for (const chain::DiskStatus& disk : node.status()) {
     if (disk.replaced) continue;
     Json entry = {{"disk", disk.id},
                   {"dir", disk.dir},
+                  {"shard", disk.shard},
                   {"trouble", disk.error.empty() ? Json(nullptr) : Json(disk.error)},
                   {"capacity", disk.space.total},
                   {"free", disk.space.free},
                   {"targets", Json::array()}};
-    if (disk.store != nullptr) {
-      entry["direct"] = disk.store->direct();
-      for (const chunk::TargetInfo& target : disk.store->targets()) {
-        entry["targets"].push_back(target_status(node, target));
-      }
+    if (disk.open) entry["direct"] = disk.direct;
+    for (const chunk::TargetInfo& target : disk.targets) {
+      entry["targets"].push_back(target_status(node, target));
     }
     json["disks"].push_back(std::move(entry));
   }
   return json.dump();
+}
+
+// One per CPU, up to 16; a disk belongs to one shard, so more would have nothing to do.
+uint32_t default_shards(size_t disks) {
+  const size_t cpus = std::max<size_t>(1, usable_cpus().size());
+  return static_cast<uint32_t>(std::min({cpus, disks, kDefaultShardsMax}));
 }
 
 Result<void> run_serve_storage(Session& session, const ServeStorageOptions& options) {
@@ -89,13 +100,21 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
     return error;
   }
   if (options.node && *options.node == 0) return fail(Errc::usage, "--node 0: must be at least 1");
+  if (options.shards && (*options.shards == 0 || *options.shards > kShardsMax)) {
+    return fail(Errc::usage, "--shards {}: must be from 1 to {}", *options.shards, kShardsMax);
+  }
   FF_TRY(const auto managers, parse_meta(options.meta));
   FF_TRY(const auto daemon, Daemon::make(session, options.daemon, auth::Role::storage,
                                          "serve-storage", options.name.value_or("")));
   io::SystemDisk disk;
   FF_TRY(const std::string boot, boot_id(disk));
-  FF_TRY(const ByteSpan arena, daemon->shared_memory(kBlockMemory));
-  chain::StorageNode node(daemon->client(), disk, daemon->router(), managers,
+  daemon->start_shards(
+      static_cast<uint32_t>(options.shards.value_or(default_shards(options.disks.size()))));
+  std::vector<chain::ShardContext> shards = {{daemon->client(), daemon->router()}};
+  for (const auto& shard : daemon->shards()) shards.push_back({shard->client, shard->router});
+  FF_TRY(const ByteSpan arena,
+         daemon->shared_memory(std::max(kBlockMemory, shards.size() * kShardBlockMemory)));
+  chain::StorageNode node(std::move(shards), disk, managers,
                           {.dirs = options.disks,
                            .node = options.node.value_or(0),
                            .name = options.name.value_or(net::host_name()),
@@ -117,7 +136,8 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
   Daemon::Service service;
   service.start = [&](const std::string& at) {
     address = at;
-    node.start({at});
+    std::vector<std::string> addresses = {at};
+    run_task(daemon->loop(), node.start(std::move(addresses)));
   };
   service.drain = [&node] { return node.drain(); };
   service.close = [&node] { return node.close(); };
@@ -145,6 +165,11 @@ void declare_serve_storage(Command& storage) {
       .option("--node", number(options.node, "N"),
               "Number of a new node; without it ff draws one. For an existing node ff checks it")
       .config("serve-storage.node");
+  storage
+      .option("--shards", number(options.shards, "N"),
+              "Number of loops, each on a CPU of its own with the disks that it owns; default: one "
+              "per CPU, up to 16, but not more than disks")
+      .config("serve-storage.shards");
   storage
       .option("--name", text(options.name, "NAME"),
               "Name for operators; without it the name of the machine")

@@ -1,9 +1,12 @@
 // daemon.cc: starts and stops a daemon.
 #include "cmd/cli/daemon.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -14,6 +17,7 @@
 #include "platform/base/fd.h"
 #include "platform/base/gate.h"
 #include "platform/base/log.h"
+#include "platform/base/run_on.h"
 #include "platform/io/system_disk.h"
 #include "platform/net/resolve.h"
 #include "platform/rpc/http_access.h"
@@ -35,11 +39,35 @@ Result<void> check_role(const net::TransportOptions& transport, auth::Role role)
   return error;
 }
 
+// The loops of a daemon with shards stay where their memory is.
+void pin_to_cpu(uint32_t number) {
+  const std::vector<int> cpus = usable_cpus();
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpus[number % cpus.size()], &set);
+  (void)::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);
+}
+
 bool is_over(const StopToken& stop, const Daemon::Service& service) {
   return !stop.check().ok() || (service.failed && service.failed().has_value());
 }
 
 }  // namespace
+
+std::vector<int> usable_cpus() {
+  static const std::vector<int> cpus = [] {  // before any thread is pinned
+    std::vector<int> found;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (::sched_getaffinity(0, sizeof set, &set) != 0) return found;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &set)) found.push_back(cpu);
+    }
+    return found;
+  }();
+  return cpus;
+}
 
 void notify_systemd(const std::string& state) {
   const char* const path = ::getenv("NOTIFY_SOCKET");
@@ -129,6 +157,45 @@ Daemon::Daemon(Session& session, const DaemonOptions& options, std::string name,
 
 Daemon::~Daemon() = default;
 
+Daemon::Shard::Shard(Daemon& daemon, uint32_t number)
+    : loop(daemon.session_.stop.clock()),
+      client{loop, daemon.transport_, grants, daemon.metrics_, rng, daemon.identity()},
+      server(loop, daemon.transport_, router, daemon.metrics_, daemon.identity(), daemon.limits()),
+      thread([this, number] {
+        pin_to_cpu(number);
+        loop.run();
+      }) {}
+
+Daemon::Shard::~Shard() {
+  loop.post([this] { loop.stop(); });
+  thread.join();
+}
+
+void Daemon::start_shards(uint32_t count) {
+  count_ = count;
+  if (count > 1) pin_to_cpu(0);
+  for (uint32_t number = 1; number < count; ++number) {
+    shards_.push_back(std::make_unique<Shard>(*this, number));
+  }
+}
+
+// What is limited for the daemon as a whole is divided among its shards.
+rpc::ServerLimits Daemon::limits() const {
+  rpc::ServerLimits limits;
+  limits.user_calls_running = std::max<size_t>(1, limits.user_calls_running / count_);
+  return limits;
+}
+
+// All at the same time.
+Task<void> Daemon::close_servers(rpc::Server& first) {
+  Gate closing(loop_);
+  closing.spawn(first.close(kDrainNs));
+  for (const auto& shard : shards_) {
+    closing.spawn(run_on(loop_, shard->calls, shard->server.close(kDrainNs)));
+  }
+  co_await closing.wait_empty();
+}
+
 rpc::Identity Daemon::identity() {
   return {.name = name_, .software = fmt::format("ff {}", kBuildInfo.version)};
 }
@@ -168,7 +235,12 @@ void Daemon::tell_security() {
 
 Result<void> Daemon::run(Service service) {
   FF_TRY(const auto wanted, net::parse_address(options_.listen));
-  rpc::Server server(loop_, transport_, router_, metrics_, identity());
+  rpc::Server server(loop_, transport_, router_, metrics_, identity(), limits());
+  std::vector<rpc::Server*> servers = {&server};
+  for (const auto& shard : shards_) servers.push_back(&shard->server);
+  for (rpc::Server* const one : servers) {
+    if (servers.size() > 1) one->set_shards(servers);
+  }
   FF_TRY(const auto listening, server.listen(wanted));
   service.status = [this, status = std::move(service.status)] {
     Json all = Json::parse(status());
@@ -198,9 +270,12 @@ Result<void> Daemon::run(Service service) {
   log_info("stopping");
   pages->reset();
   run_task(loop_, service.drain());
-  run_task(loop_, server.close(kDrainNs));
+  run_task(loop_, close_servers(server));
   if (service.close) run_task(loop_, service.close());
   run_task(loop_, transport_.drain(loop_));
+  for (const auto& shard : shards_) {
+    run_task(loop_, run_on(loop_, shard->calls, transport_.drain(shard->loop)));
+  }
   auto failed = service.failed ? service.failed() : std::nullopt;
   if (reported && failed) return std::move(*failed);
   return reported;

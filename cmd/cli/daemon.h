@@ -5,10 +5,13 @@
 // in progress get some time to finish.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "cmd/cli/cli.h"
 #include "cmd/options/net_options.h"
@@ -73,12 +76,33 @@ class Daemon {
   // For RPCs to other daemons.
   rpc::ClientContext& client() { return client_; }
 
+  // A shard beside the first one: another loop, in a thread of its own, with its own methods and
+  // connections. Clients name the shard that they connect to (net::Address::shard).
+  struct Shard {
+    Shard(Daemon& daemon, uint32_t number);
+    ~Shard();
+    SystemLoop loop;
+    auth::SecureRng rng;
+    rpc::GrantScheduler grants;
+    rpc::ClientContext client;
+    rpc::Router router;
+    rpc::Server server;
+    Gate calls{loop};  // for run_on()
+    std::thread thread;
+  };
+  // Starts shards until there are `count`, with the first one, each on a CPU of its own. Their
+  // loops run until the daemon is destroyed. Call once, before run().
+  void start_shards(uint32_t count);
+  const std::vector<std::unique_ptr<Shard>>& shards() const { return shards_; }
+
   // Serves until the stop token of the session ends.
   Result<void> run(Service service);
 
  private:
   Daemon(Session& session, const DaemonOptions& options, std::string name,
          net::TransportOptions transport);
+  rpc::ServerLimits limits() const;
+  Task<void> close_servers(rpc::Server& first);
   rpc::Identity identity();
   std::string security() const;
   void tell_security();
@@ -94,7 +118,12 @@ class Daemon {
   auth::SecureRng rng_;
   rpc::GrantScheduler grants_;
   rpc::ClientContext client_;
+  uint32_t count_ = 1;                          // of shards
+  std::vector<std::unique_ptr<Shard>> shards_;  // without the first
 };
+
+// CPUs that this process may use.
+std::vector<int> usable_cpus();
 
 // Sends `state` ("READY=1") to systemd, if NOTIFY_SOCKET is set (sd_notify(3)).
 void notify_systemd(const std::string& state);

@@ -27,9 +27,12 @@ struct StorageProcess::Live {
         client{loop,           *transport,
                grants,         simulation.metrics,
                simulation.rng, simulation.identity(name)},
-        node(client, disk, router, cluster_parts::manager_addresses(), std::move(options)),
+        node({chain::ShardContext{client, router}}, disk, cluster_parts::manager_addresses(),
+             std::move(options)),
         server(loop, *transport, router, simulation.metrics, simulation.identity(name)),
         gate(loop) {}
+
+  const auto& disks() const { return node.shards().front()->disks(); }
 
   sim::SimLoop loop;
   rpc::GrantScheduler grants;
@@ -119,8 +122,8 @@ void StorageProcess::pause(bool paused) {
 }
 
 chunk::ChunkStore* StorageProcess::store() const {
-  if (live_ == nullptr || live_->node.disks().empty()) return nullptr;
-  return live_->node.disks().front().store.get();
+  if (live_ == nullptr || live_->disks().empty()) return nullptr;
+  return live_->disks().front().store.get();
 }
 
 chain::Replica* StorageProcess::replica(cluster::TargetId target) const {
@@ -175,7 +178,7 @@ void StorageProcess::begin_scrub() {
 
 Task<void> StorageProcess::scrub(Live& live) {
   uint64_t bad = 0;
-  const auto at = store() == nullptr ? nullptr : live.node.disks().front().store;
+  const auto at = store() == nullptr ? nullptr : live.disks().front().store;
   if (at == nullptr) co_return;
   for (const chunk::TargetInfo& target : at->targets()) {
     auto scrubbing = at->scrub(target.id, {}, SIZE_MAX - 1);
@@ -194,7 +197,8 @@ Task<void> StorageProcess::work(Live& live) {
     co_return;
   }
   FF_CHECK(live.server.listen({"", cluster_parts::kPort, ""}).ok());
-  live.node.start({fmt::format("{}:{}", name_, cluster_parts::kPort)});
+  std::vector<std::string> addresses = {fmt::format("{}:{}", name_, cluster_parts::kPort)};
+  co_await live.node.start(std::move(addresses));
 }
 
 std::string program_name(int number) { return fmt::format("program{}", number); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,9 @@ struct Address {
   std::string host;  // a name or a numeric address, without brackets; empty: all addresses
   uint16_t port = 0;
   std::string unix_path;  // not empty: a Unix socket; host and port are ignored
+  // Connect to this shard of the daemon there (preface.h), which must have told that it has shards.
+  // Not part of the text.
+  std::optional<uint32_t> shard = {};
 
   bool is_unix() const { return !unix_path.empty(); }
   // The form that parse_address() accepts.

@@ -54,6 +54,19 @@ TransportKind best_transport(TransportKinds client, TransportKinds server) {
   return TransportKind::none;
 }
 
+std::array<std::byte, kShardWordBytes> encode_shard_word(uint32_t shard) {
+  std::array<std::byte, kShardWordBytes> bytes = {};
+  store_le<uint32_t>(bytes.data(), kShardMagic);
+  store_le<uint32_t>(bytes.data() + sizeof(uint32_t), shard);
+  return bytes;
+}
+
+std::optional<uint32_t> parse_shard_word(ByteView bytes) {
+  FF_CHECK(bytes.size() >= kShardWordBytes);
+  if (load_le<uint32_t>(bytes.data()) != kShardMagic) return std::nullopt;
+  return load_le<uint32_t>(bytes.data() + sizeof(uint32_t));
+}
+
 std::array<std::byte, kOfferBytes> encode_offer(const TransportOffer& offer) {
   std::array<std::byte, kOfferBytes> bytes = {};
   store_le<uint32_t>(bytes.data() + kPrefaceMagicAt, kOfferMagic);

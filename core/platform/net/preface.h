@@ -1,11 +1,16 @@
 // Transport negotiation: the first bytes on a TCP connection, before the first frame. The client
 // offers all transports that it supports, the server chooses one. Little-endian:
 //
+//   shard  := magic:u32 number:u32
 //   offer  := magic:u32 transports:u16 0:u16 uid:u32
 //   choice := magic:u32 way:u16 0:u16 uid:u32 name:16     way 0: none of them; 8: none without a
 //   key
 //
 // uid: the effective user id of the sender's process. Ends with keys exchange both inside TLS.
+//
+// shard: a client may send this word first, before TLS, to a daemon that has told of its shards:
+// the daemon serves the connection in the loop of that shard. A number that it does not have, or no
+// word: the first one.
 //
 // shm: the client connects to the abstract Unix socket "ff-" + hex(name), which the server opened
 // for this client under a random name, and closes this connection. On the socket each end checks
@@ -18,6 +23,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "platform/base/bytes.h"
@@ -50,6 +56,12 @@ TransportKind best_transport(TransportKinds client, TransportKinds server);
 
 constexpr uint32_t kOfferMagic = 0x324f4646;   // "FFO2"
 constexpr uint32_t kChoiceMagic = 0x32434646;  // "FFC2"
+constexpr uint32_t kShardMagic = 0x31534646;   // "FFS1"
+
+constexpr size_t kShardWordBytes = 8;
+std::array<std::byte, kShardWordBytes> encode_shard_word(uint32_t shard);
+// `bytes` holds kShardWordBytes. Nothing: it is no shard word.
+std::optional<uint32_t> parse_shard_word(ByteView bytes);
 
 struct TransportOffer {
   TransportKinds kinds = 0;

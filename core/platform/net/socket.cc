@@ -93,6 +93,11 @@ Result<std::unique_ptr<SocketStream>> SocketStream::make(Loop& loop, Socket sock
   return stream;
 }
 
+Socket SocketStream::release() {
+  watch_.reset();
+  return std::move(socket_);
+}
+
 void SocketStream::keep_alive() {
   const auto set = [this](int level, int name, int value) {
     (void)::setsockopt(fd(), level, name, &value, sizeof value);

@@ -46,6 +46,8 @@ class SocketStream final : public Stream {
   std::optional<int> receive_descriptor() override;
 
   int fd() const { return socket_.fd.get(); }
+  // The socket, for another loop; the stream is not usable any more.
+  Socket release();
   // TCP keep-alive that detects a dead machine of an idle peer within half a minute.
   void keep_alive();
   // Waits until this many bytes can be read, at most 4 KiB. Errc::unreachable: the peer has closed

@@ -39,6 +39,17 @@ StreamCredentials credentials_of(const TransportOptions& options) {
   return {options.keyring, TlsContext::make(options.keyring), options.certificates};
 }
 
+// Takes the shard word from the socket, if the peer sent one first. Whatever it sent is longer.
+Task<Result<std::optional<uint32_t>>> read_shard_word(Loop& loop, Socket& socket) {
+  FF_CO_TRY(const auto stream, SocketStream::make(loop, std::move(socket)));
+  std::array<std::byte, kShardWordBytes> bytes;
+  FF_CO_TRY(co_await stream->peek(bytes));
+  const std::optional<uint32_t> shard = parse_shard_word(bytes);
+  if (shard) FF_CO_TRY(co_await read_all(*stream, bytes));
+  socket = stream->release();
+  co_return shard;
+}
+
 // Users of this machine share its address, so they count one by one; root and this process's own
 // user without a limit.
 std::string source_of(const Socket& socket) {
@@ -98,7 +109,16 @@ class SystemTransport::SystemIncomingConnection final : public IncomingConnectio
 
   std::string peer() const override { return peer_; }
   std::string source() const override { return source_; }
+  Task<Result<std::optional<uint32_t>>> read_shard(Loop& loop) override {
+    if (std::exchange(shard_read_, true)) co_return shard_;
+    auto reading = read_shard_word(loop, socket_);
+    auto read = co_await with_deadline(loop, loop.now_ns() + kPrefaceNs,
+                                       "the peer sent nothing in time", std::move(reading));
+    if (!read) co_return std::move(read).error().with_context(peer_ + ": ");
+    co_return shard_ = *read;
+  }
   Task<Result<std::unique_ptr<Connection>>> open(Loop& loop) override {
+    FF_CO_TRY(co_await read_shard(loop));
     auto made = co_await transport_.accept(loop, std::move(socket_));
     if (!made) co_return std::move(made).error().with_context(peer_ + ": ");
     co_return made;
@@ -109,6 +129,8 @@ class SystemTransport::SystemIncomingConnection final : public IncomingConnectio
   const std::string peer_;
   const std::string source_;
   Socket socket_;
+  bool shard_read_ = false;
+  std::optional<uint32_t> shard_;
 };
 
 class SystemTransport::SystemListener final : public Listener {
@@ -314,6 +336,10 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::attempt(Loop& loop, A
   const TransportOffer offer = {static_cast<TransportKinds>(mine & ~failed_transports(loop, to)),
                                 ::geteuid()};
   FF_CO_TRY(auto tcp, co_await make_stream(loop, std::move(socket)));
+  if (to.shard) {
+    const auto word = encode_shard_word(*to.shard);
+    FF_CO_TRY(co_await write_all(*tcp, word));
+  }
   TlsServer expected{.host = to.host, .service = std::move(service)};
   auto secured = co_await connect_secure_stream(std::move(tcp), credentials_, std::move(expected));
   if (!secured) co_return std::move(secured).error().with_context(peer + ": ");

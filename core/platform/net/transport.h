@@ -3,7 +3,9 @@
 // only.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "platform/auth/keyring.h"
@@ -25,6 +27,9 @@ class IncomingConnection {
   // Who is behind it before it has proven anything, for limits: "uid 1000" of this machine, or the
   // host; empty: a source that needs no limit of its own.
   virtual std::string source() const = 0;
+  // The shard of this daemon that the peer asks for (Address::shard), read in `loop`; nothing: any.
+  // May be called again.
+  virtual Task<Result<std::optional<uint32_t>>> read_shard(Loop& loop) = 0;
   // Completes the set-up. `loop` owns the connection and may differ from the listener's loop. Call
   // it once.
   virtual Task<Result<std::unique_ptr<Connection>>> open(Loop& loop) = 0;

@@ -69,12 +69,31 @@ Task<void> Server::accept(net::Listener& listener) {
       log_warning("accept failed",
                   {{"address", listener.address().text()}, {"error", arrival.error().message}});
       if (!co_await sleep_for(loop_, kAcceptPauseNs)) co_return;
-    } else if (auto admitted = admit((*arrival)->source()); !admitted) {
-      log_refused(**arrival, admitted.error());
     } else {
-      connection_gate_.spawn(serve(std::move(*arrival), *admitted));
+      arrive(std::move(*arrival));
     }
   }
+}
+
+void Server::arrive(std::unique_ptr<net::IncomingConnection> arrival) {
+  if (auto admitted = admit(arrival->source())) {
+    connection_gate_.spawn(serve(std::move(arrival), *admitted));
+  } else {
+    log_refused(*arrival, admitted.error());
+  }
+}
+
+void Server::take(std::unique_ptr<net::IncomingConnection> arrival) {
+  const auto moved = std::make_shared<std::unique_ptr<net::IncomingConnection>>(std::move(arrival));
+  loop_.post([this, moved] {
+    if (!closing_) arrive(std::move(*moved));
+  });
+}
+
+Task<Result<Server*>> Server::owner_of(net::IncomingConnection& arrival) {
+  if (shards_.empty()) co_return this;
+  FF_CO_TRY(const auto shard, co_await arrival.read_shard(loop_));
+  co_return shard&&* shard < shards_.size() ? shards_[*shard] : shards_.front();
 }
 
 // Peers that have proven nothing cannot take all connections from those that can. Counts the
@@ -148,9 +167,17 @@ Task<void> Server::serve(std::unique_ptr<net::IncomingConnection> arrival,
   CancelScope scope(loop_, co_await current_cancellation(), INT64_MAX, {});
   handshake->cancellation = &scope.cancellation();
   if (handshake->ends) scope.cancellation().request(too_slow());
-  auto served = co_await open_connection(*arrival).with_cancellation(scope.cancellation());
+  Result<std::unique_ptr<ServerConnection>> served(nullptr);
+  const auto owner = co_await owner_of(*arrival).with_cancellation(scope.cancellation());
+  if (!owner) {
+    served = owner.error();
+  } else if (*owner == this) {
+    served = co_await open_connection(*arrival).with_cancellation(scope.cancellation());
+  }
   handshake_done(handshake);
-  if (served) {
+  if (owner && *owner != this) {
+    (*owner)->take(std::move(arrival));
+  } else if (served) {
     co_await run_connection(**served);
   } else {
     log_refused(*arrival, served.error());

@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "platform/base/gate.h"
@@ -39,6 +40,9 @@ class Server {
   // Only after close().
   ~Server();
 
+  // The servers of all shards of the daemon, in their order: this one passes each connection on to
+  // the shard that the client asks for, before TLS. All outlive the connections. Before listen().
+  void set_shards(std::vector<Server*> shards) { shards_ = std::move(shards); }
   // Returns the address with the port that the kernel chose. Errc::refused: other machines could
   // connect, but there is no key.
   Result<net::Address> listen(const net::Address& address);
@@ -58,6 +62,10 @@ class Server {
   };
   using HandshakeEntry = std::list<Handshake>::iterator;
   Task<void> serve(std::unique_ptr<net::IncomingConnection> arrival, HandshakeEntry handshake);
+  void arrive(std::unique_ptr<net::IncomingConnection> arrival);
+  // From another shard: any thread.
+  void take(std::unique_ptr<net::IncomingConnection> arrival);
+  Task<Result<Server*>> owner_of(net::IncomingConnection& arrival);
   Result<HandshakeEntry> admit(const std::string& source);
   Result<void> end_handshake(HandshakeEntry oldest);
   void handshake_done(HandshakeEntry handshake);
@@ -76,6 +84,7 @@ class Server {
   ServerMethods methods_;
   const Identity self_;
   const ServerLimits limits_;
+  std::vector<Server*> shards_;  // empty: there is only this one
   size_t connections_ = 0;
   std::list<Handshake> handshakes_;                     // the oldest first
   std::list<Handshake> ending_handshakes_;              // until their tasks have run once more

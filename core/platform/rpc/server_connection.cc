@@ -28,7 +28,21 @@ Loop& ServerCall::loop() const { return connection_.loop(); }
 
 const Peer& ServerCall::peer() const { return connection_.peer(); }
 
+Gate& ServerCall::gate() { return connection_.call_gate_; }
+
 Task<Result<void>> ServerCall::push(net::RemoteBuffer sink, uint64_t offset, ByteView from) {
+  auto pushing = push_here(sink, offset, from);
+  if (away_ == nullptr) co_return co_await std::move(pushing);
+  co_return co_await run_on(*away_, gate(), std::move(pushing));
+}
+
+Task<Result<void>> ServerCall::pull(net::RemoteBuffer source, uint64_t offset, ByteSpan into) {
+  auto pulling = pull_here(source, offset, into);
+  if (away_ == nullptr) co_return co_await std::move(pulling);
+  co_return co_await run_on(*away_, gate(), std::move(pulling));
+}
+
+Task<Result<void>> ServerCall::push_here(net::RemoteBuffer sink, uint64_t offset, ByteView from) {
   net::Connection& connection = connection_.connection();
   if (!granted_ && from.size() > kUngrantedMax && !connection.same_host()) {
     if (!grant_requested_)
@@ -43,7 +57,7 @@ Task<Result<void>> ServerCall::push(net::RemoteBuffer sink, uint64_t offset, Byt
   co_return co_await connection.push(sink, offset, from);
 }
 
-Task<Result<void>> ServerCall::pull(net::RemoteBuffer source, uint64_t offset, ByteSpan into) {
+Task<Result<void>> ServerCall::pull_here(net::RemoteBuffer source, uint64_t offset, ByteSpan into) {
   const int64_t enough_ns = kPullNs + static_cast<int64_t>(into.size() / kMiB) * kSecond;
   auto pulling = connection_.connection().pull(source, offset, into);
   co_return co_await with_deadline(loop(), loop().now_ns() + enough_ns,
@@ -52,6 +66,7 @@ Task<Result<void>> ServerCall::pull(net::RemoteBuffer source, uint64_t offset, B
 }
 
 std::optional<ByteSpan> ServerCall::mapped_memory(const net::RemoteBuffer& buffer) {
+  if (away_ != nullptr) return std::nullopt;
   return connection_.connection().mapped_memory(buffer);
 }
 

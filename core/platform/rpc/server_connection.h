@@ -11,6 +11,7 @@
 
 #include "platform/auth/keyring.h"
 #include "platform/base/metrics.h"
+#include "platform/base/run_on.h"
 #include "platform/rpc/call_counters.h"
 #include "platform/rpc/call_throttle.h"
 #include "platform/rpc/rpc_connection.h"
@@ -35,17 +36,30 @@ class ServerCall {
   // Reads the caller's source into memory of the server, since the client may change its memory at
   // any time. Errc::deadline: the client does not send it.
   Task<Result<void>> pull(net::RemoteBuffer source, uint64_t offset, ByteSpan into);
-  // See net::Connection::mapped_memory().
+  // See net::Connection::mapped_memory(). Nothing while another loop has the call.
   std::optional<ByteSpan> mapped_memory(const net::RemoteBuffer& buffer);
+
+  // Runs `handling`, the rest of the call, in the loop of `there`; its transfers come back to this
+  // one. The caller's cancellation does not reach it (base/run_on.h). Once per call.
+  template <class Reply>
+  Task<Result<Reply>> hand_over(Gate& there, Task<Result<Reply>> handling) {
+    away_ = &there.loop();
+    co_return co_await run_on(loop(), there, std::move(handling));
+  }
 
  private:
   friend class ServerConnection;
+  Gate& gate();
+  Task<Result<void>> push_here(net::RemoteBuffer sink, uint64_t offset, ByteView from);
+  Task<Result<void>> pull_here(net::RemoteBuffer source, uint64_t offset, ByteSpan into);
+
   ServerConnection& connection_;
   const uint64_t number_;
   const int64_t began_ns_;
   const int64_t deadline_ns_;
   bool granted_;
   bool grant_requested_ = false;
+  Loop* away_ = nullptr;  // the loop that the call was handed over to
   Event grant_;
   CancelScope scope_;
 };

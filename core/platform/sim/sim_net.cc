@@ -40,7 +40,8 @@ std::unique_ptr<net::Connection> connection(Loop& loop, End end) {
 
 class SimIncomingConnection final : public net::IncomingConnection {
  public:
-  explicit SimIncomingConnection(End end) : peer_(end.peer), end_(std::move(end)) {}
+  SimIncomingConnection(End end, std::optional<uint32_t> shard)
+      : peer_(end.peer), end_(std::move(end)), shard_(shard) {}
   ~SimIncomingConnection() override {
     if (end_.out == nullptr) return;
     end_.out->end();
@@ -49,6 +50,7 @@ class SimIncomingConnection final : public net::IncomingConnection {
 
   std::string peer() const override { return peer_; }
   std::string source() const override { return {}; }
+  Task<Result<std::optional<uint32_t>>> read_shard(Loop&) override { co_return shard_; }
   Task<Result<std::unique_ptr<net::Connection>>> open(Loop& loop) override {
     co_return connection(loop, std::move(end_));
   }
@@ -56,6 +58,7 @@ class SimIncomingConnection final : public net::IncomingConnection {
  private:
   const std::string peer_;
   End end_;
+  const std::optional<uint32_t> shard_;
 };
 
 }  // namespace
@@ -142,7 +145,7 @@ Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop,
   net::PeerProof proof{.has_key = has_key, .client = {}};
   if (has_key) proof.client = keyring_->self();
   End arrives{in, out, node_, {.own = memory.peers, .peers = memory.own}, std::move(proof)};
-  found->second->add(std::make_unique<SimIncomingConnection>(std::move(arrives)));
+  found->second->add(std::make_unique<SimIncomingConnection>(std::move(arrives), to.shard));
   End ours{std::move(out), std::move(in), to.text(), memory, {has_key, std::nullopt}};
   co_return connection(loop, std::move(ours));
 }

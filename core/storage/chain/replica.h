@@ -61,6 +61,8 @@ struct ReplicaContext {
   std::function<void(cluster::TargetId, const Error&)> fail_target;
   // Verifies capabilities. Null: there are no keys, and all callers are trusted.
   const auth::Keyring* keyring = nullptr;
+  // Shards of the node, which share what its memory allows.
+  uint32_t shards = 1;
 };
 
 // Outcome of an update.

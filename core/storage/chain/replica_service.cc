@@ -14,14 +14,15 @@ namespace ff::chain {
 
 namespace {
 
-// Limit for the data of client calls in progress; it also bounds what targets forward to each
-// other.
+// Limit for the data of client calls in progress, of all shards, but not less than the second for
+// one; it also bounds what targets forward to each other.
 constexpr uint64_t kMemory = 256 * kMiB;
+constexpr uint64_t kShardMemory = 64 * kMiB;
 // The rest is for other storage nodes: chains go on whatever clients do.
-constexpr uint64_t kClientMemory = kMemory / 4 * 3;
+constexpr uint64_t client_share(uint64_t memory) { return memory / 4 * 3; }
 // Of one client: a hanging one must not stop the others.
-constexpr uint64_t kMountMemory = kMemory / 4;
-constexpr uint64_t kUserMemory = kMemory / 8;
+constexpr uint64_t mount_share(uint64_t memory) { return memory / 4; }
+constexpr uint64_t user_share(uint64_t memory) { return memory / 8; }
 constexpr int kItemsMax = 1024;  // per read call
 constexpr int64_t kRpcPollNs = 5 * kMillisecond;
 
@@ -60,6 +61,14 @@ wire::ReadDone done_of(const chunk::ReadResult& read) {
   return done;
 }
 
+const wire::Place& target_place(const wire::ForwardRequest& request) {
+  return request.write().place();
+}
+template <class Request>
+const wire::Place& target_place(const Request& request) {
+  return request.place();
+}
+
 Task<void> pause(Loop& loop) { (void)co_await sleep_for(loop, kRpcPollNs); }
 
 // Storage nodes call one another; operators may repair by hand.
@@ -69,27 +78,56 @@ constexpr auth::Roles kChunkClients = {auth::Role::storage, auth::Role::admin, a
 
 }  // namespace
 
+template <class Request, class Reply>
+void ReplicaService::add_method(rpc::Router& router, rpc::Method<Request, Reply> method,
+                                Function<Request, Reply> function, auth::Roles roles) {
+  const auto handler = [this, function](rpc::ServerCall& call, std::string message) {
+    return serve(function, call, std::move(message));
+  };
+  router.add(method.number, method.name, handler, roles);
+}
+
+template <class Request, class Reply>
+Task<Result<std::string>> ReplicaService::serve(Function<Request, Reply> function,
+                                                rpc::ServerCall& call, std::string message) {
+  FF_CO_TRY(Request request, rpc::parse_message<Request>(message));
+  ReplicaService& owner = owner_of(target_place(request));
+  auto serving = (owner.*function)(call, std::move(request));
+  if (&owner != this) {
+    handovers_.add();
+    FF_CO_TRY(const Reply reply, co_await call.hand_over(owner.handed_over_, std::move(serving)));
+    co_return reply.SerializeAsString();
+  }
+  FF_CO_TRY(const Reply reply, co_await std::move(serving));
+  co_return reply.SerializeAsString();
+}
+
 ReplicaService::ReplicaService(rpc::Router& router, ReplicaContext& context)
     : context_(context),
-      memory_(context.loop, kMemory),
-      client_memory_(context.loop, kClientMemory),
-      memory_shares_(context.loop, context.metrics) {
-  rpc::add_method(router, kWrite, *this, &ReplicaService::write, kChunkClients);
-  rpc::add_method(router, kForward, *this, &ReplicaService::forward, kNodes);
-  rpc::add_method(router, kRead, *this, &ReplicaService::read, kChunkClients);
-  rpc::add_method(router, kSync, *this, &ReplicaService::sync, kChunkClients);
-  rpc::add_method(router, kLast, *this, &ReplicaService::last, kChunkClients);
-  rpc::add_method(router, kChunks, *this, &ReplicaService::chunks, kChunkClients);
-  rpc::add_method(router, kInodes, *this, &ReplicaService::inodes, kChunkClients);
-  rpc::add_method(router, kCommitted, *this, &ReplicaService::committed, kNodes);
-  rpc::add_method(router, kList, *this, &ReplicaService::list, kNodes);
-  rpc::add_method(router, kErase, *this, &ReplicaService::erase, kNodes);
-  rpc::add_method(router, kCopy, *this, &ReplicaService::copy, kNodes);
-  rpc::add_method(router, kResults, *this, &ReplicaService::results, kNodes);
-  rpc::add_method(router, kCopied, *this, &ReplicaService::copied, kNodes);
-  rpc::add_method(router, kRepair, *this, &ReplicaService::repair, kNodes);
-  rpc::add_method(router, kCompare, *this, &ReplicaService::compare, kNodes);
-  rpc::add_method(router, kAbsent, *this, &ReplicaService::absent, kNodes);
+      handovers_(context.metrics.counter("ff_shard_handovers_total",
+                                         "Calls that came to another shard than that of their "
+                                         "target: the client did not know it")),
+      memory_bytes_(std::max(kMemory / context.shards, kShardMemory)),
+      memory_(context.loop, memory_bytes_),
+      client_memory_(context.loop, client_share(memory_bytes_)),
+      memory_shares_(context.loop, context.metrics),
+      handed_over_(context.loop) {
+  add_method(router, kWrite, &ReplicaService::write, kChunkClients);
+  add_method(router, kForward, &ReplicaService::forward, kNodes);
+  add_method(router, kRead, &ReplicaService::read, kChunkClients);
+  add_method(router, kSync, &ReplicaService::sync, kChunkClients);
+  add_method(router, kLast, &ReplicaService::last, kChunkClients);
+  add_method(router, kChunks, &ReplicaService::chunks, kChunkClients);
+  add_method(router, kInodes, &ReplicaService::inodes, kChunkClients);
+  add_method(router, kCommitted, &ReplicaService::committed, kNodes);
+  add_method(router, kList, &ReplicaService::list, kNodes);
+  add_method(router, kErase, &ReplicaService::erase, kNodes);
+  add_method(router, kCopy, &ReplicaService::copy, kNodes);
+  add_method(router, kResults, &ReplicaService::results, kNodes);
+  add_method(router, kCopied, &ReplicaService::copied, kNodes);
+  add_method(router, kRepair, &ReplicaService::repair, kNodes);
+  add_method(router, kCompare, &ReplicaService::compare, kNodes);
+  add_method(router, kAbsent, &ReplicaService::absent, kNodes);
 }
 
 void ReplicaService::add(chunk::ChunkStore& store, cluster::TargetId id, cluster::ChainId chain) {
@@ -120,7 +158,21 @@ void ReplicaService::on_routing_change() {
   for (const auto& [id, replica] : replicas_) replica->on_routing_change();
 }
 
+// A target that the routing does not know is looked for here.
+ReplicaService& ReplicaService::owner_of(const wire::Place& place) {
+  if (shards_.empty() || replicas_.contains(place.target())) return *this;
+  const cluster::Chain* const chain = context_.member.routing().chain(place.chain());
+  const auto* const target =
+      chain == nullptr ? nullptr : cluster::find_target(*chain, place.target());
+  if (target == nullptr || target->node != context_.member.self().id) return *this;
+  const auto& disks = context_.member.self().disks;
+  const auto disk = std::ranges::find(disks, target->disk, &cluster::DiskInfo::id);
+  const uint32_t shard = disk == disks.end() ? 0 : disk->shard.value_or(0);
+  return *shards_[shard];
+}
+
 Task<void> ReplicaService::close() {
+  co_await handed_over_.wait_empty();
   for (const auto& [id, replica] : replicas_) {
     co_await replica->close();
   }
@@ -150,11 +202,13 @@ Task<Result<ReplicaService::Memory>> ReplicaService::reserve_memory(const rpc::S
   Memory memory;
   const auto& entity = call.peer().entity;
   if (entity && (entity->role == auth::Role::mount || entity->role == auth::Role::user)) {
-    const uint64_t share = entity->role == auth::Role::mount ? kMountMemory : kUserMemory;
+    const uint64_t share =
+        entity->role == auth::Role::mount ? mount_share(memory_bytes_) : user_share(memory_bytes_);
+    const uint64_t of_clients = std::min(bytes, client_share(memory_bytes_));
     FF_CO_TRY(memory.own, co_await memory_shares_.acquire(entity->full_name(), share, bytes));
-    FF_CO_TRY(memory.clients, co_await client_memory_.acquire(std::min(bytes, kClientMemory)));
+    FF_CO_TRY(memory.clients, co_await client_memory_.acquire(of_clients));
   }
-  FF_CO_TRY(memory.all, co_await memory_.acquire(std::min(bytes, kMemory)));
+  FF_CO_TRY(memory.all, co_await memory_.acquire(std::min(bytes, memory_bytes_)));
   co_return memory;
 }
 

@@ -6,7 +6,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "platform/rpc/method.h"
 #include "platform/rpc/server_connection.h"
 #include "storage/chain/memory_shares.h"
 #include "storage/chain/replica.h"
@@ -27,6 +30,9 @@ class ReplicaService {
   Replica* find(cluster::TargetId id);
   // Call when routing, lease or usable targets have changed.
   void on_routing_change();
+  // The services of all shards of the node, in their order: calls for a target of another shard are
+  // handed over to it. Clients that know the shard of a target connect to that one.
+  void set_shards(std::vector<ReplicaService*> shards) { shards_ = std::move(shards); }
   // A client that has just had to wait because it holds its whole share of memory; empty: none.
   std::string held_back() const { return memory_shares_.held_back(10 * kSecond); }
   // Call at shutdown, when no RPC is running.
@@ -34,6 +40,15 @@ class ReplicaService {
 
  private:
   using ReplicaRef = std::shared_ptr<Replica>;  // RPCs in progress hold a reference
+  template <class Request, class Reply>
+  using Function = Task<Result<Reply>> (ReplicaService::*)(rpc::ServerCall&, Request);
+  template <class Request, class Reply>
+  void add_method(rpc::Router& router, rpc::Method<Request, Reply> method,
+                  Function<Request, Reply> function, auth::Roles roles);
+  template <class Request, class Reply>
+  Task<Result<std::string>> serve(Function<Request, Reply> function, rpc::ServerCall& call,
+                                  std::string message);
+  ReplicaService& owner_of(const wire::Place& place);
   Result<ReplicaRef> find_replica(const wire::Place& place);
   Result<void> check_access(const rpc::ServerCall& call, const std::string& capability,
                             uint64_t inode, uint32_t right) const;
@@ -63,10 +78,14 @@ class ReplicaService {
   Task<Result<wire::Done>> copied(rpc::ServerCall& call, wire::CopiedRequest request);
 
   ReplicaContext& context_;
+  Counter& handovers_;
+  std::vector<ReplicaService*> shards_;  // empty: there is only this one
   std::map<cluster::TargetId, ReplicaRef> replicas_;
+  const uint64_t memory_bytes_;
   Semaphore memory_;
   Semaphore client_memory_;
   MemoryShares memory_shares_;
+  Gate handed_over_;  // calls that came from other shards
 };
 
 }  // namespace ff::chain

@@ -1,27 +1,17 @@
-// storage_node.cc: start, main loop and shutdown of a storage node.
+// storage_node.cc: start and shutdown of a storage node, and the heartbeats of its shards.
 #include "storage/chain/storage_node.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "platform/base/log.h"
-#include "storage/chunk/layout.h"
-#include "storage/cluster/disk_utilization.h"
+#include "platform/base/run_on.h"
 
 namespace ff::chain {
 
 namespace {
 
-constexpr int64_t kPollNs = 100 * kMillisecond;
-constexpr int64_t kMeasureIntervalNs = 2 * kSecond;
-constexpr int64_t kSaveIntervalNs = kSecond;  // minimum interval
-constexpr int64_t kPruneIntervalNs = 10 * kSecond;
-constexpr size_t kScrubChunks = 4;  // chunks per step
-constexpr int64_t kScrubLeastNs = kMillisecond;
-constexpr int64_t kScrubPauseNs = 60 * kSecond;   // between two passes
+constexpr int64_t kDrainPollNs = 10 * kMillisecond;
 constexpr int64_t kDrainTimeoutNs = 4 * kSecond;  // time for the manager to react
 
 // Whether the chain relies on the target.
@@ -29,43 +19,33 @@ bool in_use(cluster::TargetState state) {
   return state == cluster::TargetState::serving || state == cluster::TargetState::syncing;
 }
 
-}  // namespace
-
-StorageNode::Runtime::Runtime(StorageNode& node, cluster::NodeInfo self, cluster::Routing held)
-    : member(std::move(self), std::move(held)),
-      heartbeats(node.context_, node.managers_, member,
-                 [&node] {
-                   node.runtime_->replicas.on_routing_change();
-                   node.changed_.set();
-                 }),
-      nodes(node.context_, member.routing()),
-      copy_limiter(node.loop_, node.options_.copy_rate),
-      buffers(node.options_.arena),
-      context{
-          node.loop_,
-          member,
-          nodes,
-          node.context_.rng,
-          copy_limiter,
-          buffers,
-          node.context_.metrics,
-          [this] { heartbeats.request_heartbeat(); },
-          [&node](cluster::TargetId id, const Error& error) { node.on_target_failed(id, error); },
-          node.context_.transport.keyring()},
-      replicas(node.router_, context) {
-  heartbeats.report_held_back([this] { return replicas.held_back(); });
+// `call` as a task, for run_on().
+template <class Call>
+Task<std::invoke_result_t<Call>> as_task(Call call) {
+  co_return call();
 }
 
-StorageNode::StorageNode(rpc::ClientContext& context, io::Disk& disk, rpc::Router& router,
+}  // namespace
+
+StorageNode::StorageNode(std::vector<ShardContext> shards, io::Disk& disk,
                          const std::vector<net::Address>& managers, StorageOptions options)
-    : context_(context),
-      loop_(context.loop),
+    : context_(shards.front().client),
+      loop_(context_.loop),
       disk_(disk),
-      router_(router),
       managers_(managers),
       options_(std::move(options)),
-      changed_(context.loop),
-      gate_(context.loop) {}
+      gate_(loop_) {
+  const auto count = static_cast<uint32_t>(shards.size());
+  for (uint32_t index = 0; index < count; ++index) {
+    const auto request_heartbeat = [this, &loop = shards[index].client.loop] {
+      if (&loop == &loop_) return this->request_heartbeat();
+      loop_.post([this] { this->request_heartbeat(); });
+    };
+    shards_.push_back(std::make_unique<StorageShard>(shards[index], disk_, options_,
+                                                     ShardNumber{.index = index, .count = count},
+                                                     request_heartbeat));
+  }
+}
 
 StorageNode::~StorageNode() = default;
 
@@ -75,272 +55,152 @@ Task<Result<void>> StorageNode::open() {
     FF_CO_TRY(co_await create_disks());
   } else {
     FF_CO_TRY(co_await open_disks());
-    FF_CO_TRY(assign_disk_ids());
-    for (const size_t at : std::exchange(blank_, {})) {
-      FF_CO_TRY(co_await create_disk(disks_[at]));
-    }
   }
-  measure_disks();
-  runtime_ = std::make_unique<Runtime>(*this, self(), saved_.routing);
-  for (DiskState& disk : disks_) {
-    if (disk.store == nullptr) continue;
-    for (const chunk::TargetInfo& target : disk.store->targets()) {
-      runtime_->replicas.add(*disk.store, target.id, target.chain);
-    }
+  const cluster::NodeInfo node = co_await self();
+  std::vector<ReplicaService*> services;
+  for (const auto& shard : shards_) {
+    co_await run_on(loop_, shard->calls(), shard->begin(node, saved_.routing));
+    services.push_back(&shard->replicas());
   }
-  co_await save_node_record(true);
+  for (const auto& shard : shards_) {
+    if (services.size() > 1) shard->replicas().set_shards(services);
+  }
+  heartbeats_ = std::make_unique<cluster::HeartbeatSender>(context_, managers_, first().member(),
+                                                           [this] { first().on_routing_change(); });
+  heartbeats_->report_held_back([this] {
+    const std::string client = first().held_back();
+    return client.empty() ? held_back_ : client;
+  });
+  if (shards_.size() > 1) {
+    heartbeats_->add_members(
+        {.report = [this](cluster::Heartbeat& beat) { return add_reports(beat); },
+         .respond =
+             [this](int64_t sent_ns, const cluster::HeartbeatResponse& answer) {
+               return pass_on(sent_ns, answer);
+             }});
+  }
   co_return Result<void>();
 }
 
-cluster::NodeInfo StorageNode::self() const {
+void StorageNode::request_heartbeat() {
+  if (heartbeats_ != nullptr) heartbeats_->request_heartbeat();
+}
+
+// Only the description of the disks comes from the shards.
+Task<cluster::NodeInfo> StorageNode::self() {
   // The wall clock may go backwards, and the saved generation may be on a missing disk; their
   // maximum grows.
   const auto now_ms = static_cast<uint64_t>(loop_.clock().wall_ns() / kMillisecond);
   cluster::NodeInfo node{.id = node_,
                          .name = options_.name,
                          .generation = std::max(saved_.generation + 1, now_ms),
-                         .addresses = addresses_,
+                         .addresses = {},
                          .domain = options_.domain};
-  for (const DiskState& disk : disks_) {
-    if (disk.id == 0 || disk.replaced) continue;
-    node.disks.push_back({disk.id, disk.dir, disk.space.total});
-  }
-  return node;
-}
-
-void StorageNode::start(std::vector<std::string> addresses) {
-  runtime_->member.set_addresses(std::move(addresses));
-  gate_.spawn(runtime_->heartbeats.run());
-  gate_.spawn(run());
-  gate_.spawn(prune());
-  if (options_.scrub_rate > 0) gate_.spawn(scrub());
-}
-
-Task<void> StorageNode::run() {
-  for (;;) {
-    changed_.reset();
-    if (loop_.now_ns() - measured_ns_ > kMeasureIntervalNs) measure_disks();
-    co_await create_targets();
-    co_await remove_replaced_targets();
-    retry_failed_targets();
-    reopen_failed_disks();
-    forget_replaced_disks();
-    report_disks();
-    runtime_->replicas.on_routing_change();
-    if (runtime_->member.has_unreported_changes()) runtime_->heartbeats.request_heartbeat();
-    const bool note_is_old = runtime_->member.routing().version != saved_version_;
-    if (note_is_old && loop_.now_ns() - saved_ns_ >= kSaveIntervalNs) {
-      co_await save_node_record(false);
-    }
-    const auto waited = co_await changed_.wait(loop_.now_ns() + kPollNs);
-    if (!waited && waited.error().code != Errc::deadline) co_return;
-  }
-}
-
-Task<void> StorageNode::create_targets() {
-  for (const cluster::TargetId id : runtime_->member.targets_to_create()) {
-    if (runtime_->replicas.find(id) != nullptr || failed_.contains(id)) continue;
-    DiskState* const disk = disk_of(id);
-    if (disk == nullptr || disk->store == nullptr || !disk->store->health()) continue;
-    const cluster::ChainId chain = *runtime_->member.chain_of(id);
-    const auto made = co_await create_target(*disk, id, chain);
-    if (made) continue;
-    on_target_failed(id, made.error());
-  }
-}
-
-Task<Result<void>> StorageNode::create_target(DiskState& disk, cluster::TargetId id,
-                                              cluster::ChainId chain) {
-  FF_CO_TRY(co_await disk.store->create_target(id, chain));
-  FF_CO_TRY(co_await disk.store->sync());
-  runtime_->replicas.add(*disk.store, id, chain);
-  log_info("created a target", {{"target", id}, {"chain", chain}, {"disk", disk.id}});
-  co_return Result<void>();
-}
-
-// Removes targets that were replaced: once the chain is complete without them nobody needs their
-// data. A target that was set aside stays until the manager drops it.
-Task<void> StorageNode::remove_replaced_targets() {
-  for (DiskState& disk : disks_) {
-    if (disk.store == nullptr || !disk.store->health()) continue;
-    for (const chunk::TargetInfo& target : disk.store->targets()) {
-      const cluster::Chain* const chain = runtime_->member.routing().chain(target.chain);
-      if (chain == nullptr || cluster::find_target(*chain, target.id) != nullptr) continue;
-      const cluster::SetAside* const aside = cluster::find_set_aside(*chain, target.id);
-      const bool whole = std::ranges::all_of(
-          chain->targets, [](const auto& it) { return it.state == cluster::TargetState::serving; });
-      if (aside == nullptr ? !whole : !aside->dropped) continue;
-      if (!runtime_->member.has_lease(loop_.now_ns())) continue;
-      co_await runtime_->replicas.remove(target.id);
-      const auto dropped = co_await disk.store->remove_target(target.id);
-      if (dropped) log_info("removed a replaced target", {{"target", target.id}});
+  for (const auto& shard : shards_) {
+    auto described = as_task([&shard] { return shard->disk_infos(); });
+    for (auto& info : co_await run_on(loop_, shard->calls(), std::move(described))) {
+      if (info.id != 0) node.disks.push_back(std::move(info));
     }
   }
+  std::ranges::sort(node.disks, {}, [&](const cluster::DiskInfo& info) {
+    return std::ranges::find(disks_, info.id, &FoundDisk::id) - disks_.begin();
+  });
+  co_return node;
 }
 
-// Prunes channel results and tombstones. The wall clock may jump: an entry is expired only if it is
-// so by every clock reading since its creation, and this process has been reading for the whole
-// retention time.
-Task<void> StorageNode::prune() {
-  std::deque<std::pair<int64_t, int64_t>> readings;  // steady, wall
-  for (;;) {
-    readings.emplace_back(loop_.now_ns(), loop_.clock().wall_ns());
-    const auto waited = co_await sleep_for(loop_, kPruneIntervalNs);
-    if (!waited) co_return;
-    const int64_t from_ns = loop_.now_ns() - chunk::kRetentionNs;
-    while (readings.size() > 1 && readings[1].first <= from_ns) readings.pop_front();
-    if (readings.front().first > from_ns) continue;
-    int64_t now_ns = loop_.clock().wall_ns();
-    for (const auto& [steady, wall] : readings)
-      now_ns = std::min(now_ns, wall + chunk::kRetentionNs);
-    for (const DiskState& disk : disks_) {
-      const auto store = disk.store;
-      if (store == nullptr || !store->health()) continue;
-      for (bool more = true; more;) {
-        const auto pruned = co_await store->prune_results(now_ns);
-        more = pruned && *pruned;
-      }
-      for (const chunk::TargetInfo& target : store->targets()) {
-        if (Replica* const at = replica(target.id)) at->start_prune(now_ns);
-      }
+Task<void> StorageNode::start(std::vector<std::string> addresses) {
+  for (const auto& shard : shards_) {
+    auto starting = as_task([&shard, &addresses] {
+      shard->start(addresses);
+      return true;
+    });
+    (void)co_await run_on(loop_, shard->calls(), std::move(starting));
+  }
+  gate_.spawn(heartbeats_->run());
+}
+
+// Replaces what the first shard knows of the targets of other shards.
+Task<void> StorageNode::add_reports(cluster::Heartbeat& beat) {
+  held_back_.clear();
+  for (const auto& shard : shards_) {
+    if (shard == shards_.front()) continue;
+    auto reporting =
+        as_task([&shard] { return std::pair(shard->next_heartbeat(), shard->held_back()); });
+    const auto [part, held_back] = co_await run_on(loop_, shard->calls(), std::move(reporting));
+    if (held_back_.empty()) held_back_ = held_back;
+    for (const cluster::TargetReport& report : part.targets) {
+      const auto found =
+          std::ranges::find(beat.targets, report.target, &cluster::TargetReport::target);
+      if (found != beat.targets.end()) *found = report;
     }
+    beat.disks.insert(beat.disks.end(), part.disks.begin(), part.disks.end());
+    beat.unreachable.insert(beat.unreachable.end(), part.unreachable.begin(),
+                            part.unreachable.end());
   }
 }
 
-// Scrubs all chunks repeatedly: verifies checksums, then compares with the successor.
-Task<void> StorageNode::scrub() {
-  RateLimiter limiter(loop_, options_.scrub_rate);
-  for (;;) {
-    for (const DiskState& disk : disks_) {
-      const auto store = disk.store;
-      if (store == nullptr) continue;
-      for (const chunk::TargetInfo& target : store->targets()) {
-        if (!store->health()) break;  // reopen() waits for this
-        const auto scrubbed = co_await scrub_target(*store, target.id, limiter);
-        if (!scrubbed && scrubbed.error().code == Errc::interrupted) co_return;
-        if (Replica* const at = replica(target.id)) at->start_compare();
-      }
-    }
-    const auto waited = co_await sleep_for(loop_, kScrubPauseNs);
-    if (!waited) co_return;
+Task<void> StorageNode::pass_on(int64_t sent_ns, const cluster::HeartbeatResponse& answer) {
+  for (const auto& shard : shards_) {
+    if (shard == shards_.front()) continue;
+    auto passing = as_task([&shard, sent_ns, &answer] {
+      shard->on_response(sent_ns, answer);
+      return true;
+    });
+    (void)co_await run_on(loop_, shard->calls(), std::move(passing));
   }
 }
 
-Task<Result<void>> StorageNode::scrub_target(chunk::ChunkStore& store, cluster::TargetId id,
-                                             RateLimiter& limiter) {
-  std::optional<chunk::ChunkId> from = chunk::ChunkId();
-  while (from) {
-    FF_CO_TRY(store.health());
-    FF_CO_TRY(const chunk::ScrubPage page, co_await store.scrub(id, *from, kScrubChunks));
-    Replica* const found = replica(id);
-    for (const chunk::ChunkId& bad : page.damaged) {
-      if (found != nullptr) found->report_damaged(bad);
-    }
-    from = page.next;
-    FF_CO_TRY(co_await limiter.acquire(page.bytes));
-    auto waiting = sleep_for(loop_, kScrubLeastNs);
-    FF_CO_TRY(co_await waiting);
+std::vector<DiskStatus> StorageNode::status() const {
+  std::vector<DiskStatus> all;
+  for (const auto& shard : shards_) {
+    for (DiskStatus& disk : shard->status()) all.push_back(std::move(disk));
   }
-  co_return Result<void>();
+  std::ranges::sort(all, {}, &DiskStatus::id);
+  return all;
 }
 
-StorageNode::DiskState* StorageNode::disk_of(cluster::TargetId id) {
-  const auto chain = runtime_->member.chain_of(id);
-  if (!chain) return nullptr;
-  const auto* const target = cluster::find_target(*runtime_->member.routing().chain(*chain), id);
-  const auto found = std::ranges::find(disks_, target->disk, &DiskState::id);
-  return found == disks_.end() ? nullptr : &*found;
+Replica* StorageNode::replica(cluster::TargetId id) {
+  for (const auto& shard : shards_) {
+    if (Replica* const found = shard->replica(id)) return found;
+  }
+  return nullptr;
 }
 
-// Space available for chunks: free blocks, and whole groups that the file system has space for
-// (chunk/block_store.h). A disk is full when its file system has less space than one group of the
-// size classes in use.
-uint64_t StorageNode::available_bytes(const DiskState& disk) {
-  const uint64_t kept = disk.space.total / 100 * (100 - cluster::kFullPercent);
-  const uint64_t left = disk.space.free - std::min(disk.space.free, kept);
-  if (disk.store == nullptr) return left;
-  uint64_t room = 0;
-  uint64_t group = 0;
-  for (const chunk::SizeClassUsage& usage : disk.store->usage()) {
-    if (usage.reserved_bytes == 0) continue;
-    const uint64_t block = chunk::block_bytes(usage.size_class);
-    room += usage.reserved_bytes - usage.used_blocks * block;
-    group = std::max(group, chunk::group_bytes(usage.size_class));
-  }
-  return left < group ? room : room + left;
-}
-
-void StorageNode::report_disks() {
-  std::vector<cluster::DiskUsage> use;
-  for (DiskState& disk : disks_) {
-    if (disk.replaced) continue;
-    const auto health = disk.store == nullptr ? Result<void>() : disk.store->health();
-    if (!health && disk.error.empty()) {
-      disk.error = health.error().message;
-      log_error("a disk has failed", {{"disk", disk.id}, {"cause", disk.error}});
-    }
-    cluster::DiskUsage& usage = use.emplace_back();
-    usage = {.disk = disk.id,
-             .used = disk.space.total - std::min(disk.space.total, available_bytes(disk)),
-             .error = disk.error};
-    if (disk.store == nullptr) continue;
-    for (const chunk::TargetInfo& target : disk.store->targets()) {
-      if (runtime_->replicas.find(target.id) == nullptr) continue;
-      const auto bad = failed_.find(target.id);
-      if (bad != failed_.end() && usage.error.empty()) {
-        usage.error = fmt::format("target {}: {}", target.id, bad->second.reason);
-      }
-      if (target.damaged > 0 && usage.error.empty()) {
-        usage.error = fmt::format(
-            "target {}: {} of its {} chunks are damaged or missing, and do not count as replicas "
-            "until other targets have restored them",
-            target.id, target.damaged, target.chunks);
-      }
-      runtime_->member.set_usable(target.id, health.ok() && bad == failed_.end() && !draining_);
-      runtime_->member.set_size(target.id, {.chunks = target.chunks - target.removed,
-                                            .bytes = target.bytes,
-                                            .last_inode = target.last_inode});
-    }
-  }
-  std::erase_if(use, [](const auto& it) { return it.disk == 0; });
-  runtime_->member.set_disk_usage(std::move(use));
+bool StorageNode::is_in_use() const {
+  return std::ranges::any_of(member().routing().chains, [&](const auto& entry) {
+    return std::ranges::any_of(entry.second.targets, [&](const cluster::Target& target) {
+      return target.node == node_ && in_use(target.state);
+    });
+  });
 }
 
 Task<void> StorageNode::drain() {
-  if (runtime_ == nullptr) co_return;
-  draining_ = true;
-  changed_.set();
+  if (heartbeats_ == nullptr) co_return;
+  for (const auto& shard : shards_) {
+    auto draining = as_task([&shard] {
+      shard->drain();
+      return true;
+    });
+    (void)co_await run_on(loop_, shard->calls(), std::move(draining));
+  }
   const int64_t until_ns = loop_.now_ns() + kDrainTimeoutNs;
-  for (;;) {
-    bool counted_on = false;
-    for (const auto& [id, chain] : runtime_->member.routing().chains) {
-      for (const cluster::Target& target : chain.targets) {
-        counted_on |= target.node == node_ && in_use(target.state);
-      }
+  while (is_in_use()) {
+    if (loop_.now_ns() >= until_ns || heartbeats_->last_error()) {
+      log_warning("shutting down before the manager has confirmed that its chains continue");
+      co_return;
     }
-    if (!counted_on) co_return;
-    if (loop_.now_ns() >= until_ns || runtime_->heartbeats.last_error()) break;
-    const auto waited = co_await sleep_for(loop_, kPollNs / 10);
+    const auto waited = co_await sleep_for(loop_, kDrainPollNs);
     if (!waited) co_return;
   }
-  log_warning("shutting down before the manager has confirmed that its chains continue");
 }
 
 Task<void> StorageNode::close() {
   Error over = fail(Errc::interrupted, "the storage node is shutting down");
   co_await gate_.close(std::move(over));
-  if (runtime_ != nullptr) {
-    co_await runtime_->replicas.close();
-    co_await runtime_->heartbeats.close();
-    co_await runtime_->nodes.close();
+  for (const auto& shard : shards_) {
+    co_await run_on(loop_, shard->calls(), shard->close());
   }
-  for (DiskState& disk : disks_) {
-    if (disk.store == nullptr || !disk.store->health()) continue;
-    const auto closed = co_await disk.store->close();
-    if (closed) continue;
-    log_error("cannot close a disk properly",
-              {{"disk", disk.id}, {"cause", closed.error().message}});
-  }
+  if (heartbeats_ != nullptr) co_await heartbeats_->close();
 }
 
 }  // namespace ff::chain

@@ -1,4 +1,5 @@
-// storage_node_disks.cc: the disks of a node, their identities, and the records stored on them.
+// storage_node_disks.cc: finds the disks of a node and their identities, and opens them in their
+// shards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,11 +7,11 @@
 #include <utility>
 
 #include "platform/base/log.h"
+#include "platform/base/run_on.h"
 #include "platform/base/text.h"
 #include "storage/chain/storage_node.h"
 #include "storage/cluster/manager_client.h"
 #include "storage/cluster/routing_cache.h"
-#include "storage/cluster/wire.h"
 
 namespace ff::chain {
 
@@ -23,29 +24,7 @@ constexpr uint64_t kNodeIds = 1'000'000'000;  // range of random node ids: short
 // Whether the error means only that the folder is no disk.
 bool is_blank(const Error& error) { return error.code == Errc::not_found; }
 
-// Errors that the operator must correct: a disk in use by another process, or of another node. An
-// unreadable disk is a failure that the node tolerates.
-bool is_operator_error(const Error& error) {
-  return error.code == Errc::busy || error.code == Errc::refused ||
-         error.code == Errc::newer_format;
-}
-
 }  // namespace
-
-chunk::ChunkStoreOptions StorageNode::store_options(const std::string& dir) const {
-  return {.disk = disk_,
-          .loop = loop_,
-          .rng = context_.rng,
-          .dir = dir,
-          .cluster = cluster_,
-          .boot_id = options_.boot_id,
-          .commit_on = options_.commit_on,
-          .log_segment_bytes = options_.log_segment_bytes,
-          .direct = options_.direct,
-          .buffered_write_max = options_.buffered_write_max,
-          .memory_disk = options_.memory_disk,
-          .memory_dir = options_.memory_dir};
-}
 
 // Reads the identities of all disks: determines cluster and node id, and finds folders without a
 // disk.
@@ -54,7 +33,7 @@ Result<void> StorageNode::read_identities() {
   for (const std::string& dir : options_.dirs) {
     const bool twice = std::ranges::any_of(disks_, [&](const auto& it) { return it.dir == dir; });
     if (twice) return fail(Errc::usage, "{}: the folder is given twice", dir);
-    DiskState& disk = disks_.emplace_back();
+    FoundDisk& disk = disks_.emplace_back();
     disk.dir = dir;
     const auto identity = chunk::read_identity(disk_, dir);
     if (!identity) {
@@ -72,7 +51,7 @@ Result<void> StorageNode::read_identities() {
       return fail(Errc::refused, "{}: disk id '{}' was not assigned by a storage node", dir,
                   printable(identity->disk));
     }
-    const auto same = std::ranges::find(disks_, *id, &DiskState::id);
+    const auto same = std::ranges::find(disks_, *id, &FoundDisk::id);
     disk.id = *id;
     if (from.empty()) {
       from = dir;
@@ -155,58 +134,54 @@ Task<Result<void>> StorageNode::create_disks() {
   if (known != nullptr) {
     for (const cluster::DiskInfo& disk : known->disks) next = std::max(next, disk.id);
   }
+  for (const auto& shard : shards_) shard->set_identity(cluster_, node_);
   for (const size_t at : std::exchange(blank_, {})) {
     disks_[at].id = ++next;
-    FF_CO_TRY(co_await create_disk(disks_[at]));
+    FF_CO_TRY(co_await open_disk(disks_[at], true));
   }
   co_return Result<void>();
 }
 
-Task<Result<void>> StorageNode::create_disk(DiskState& disk) {
-  FF_CO_TRY(chunk::ChunkStore::create(
-      store_options(disk.dir),
-      {.cluster = cluster_, .disk = fmt::to_string(disk.id), .node = node_}));
-  log_info("created a disk", {{"disk", disk.id}, {"dir", disk.dir}});
-  co_return co_await open_disk(disk);
+// A disk stays with its shard as long as the number of shards does; what is not there needs none.
+StorageShard& StorageNode::shard_of(const FoundDisk& disk) const {
+  if (disk.absent || disk.id == 0) return first();
+  return *shards_[(disk.id - 1) % shards_.size()];
 }
 
-Task<Result<void>> StorageNode::open_disk(DiskState& disk) {
-  auto opened = co_await chunk::ChunkStore::open(store_options(disk.dir));
-  if (opened) {
-    disk.store = std::move(*opened);
-    disk.opened_ns = loop_.now_ns();
-    co_return load_node_record(disk);
+Task<Result<void>> StorageNode::open_disk(FoundDisk& disk, bool create) {
+  StorageShard& shard = shard_of(disk);
+  FF_CO_TRY(OpenedDisk opened,
+            co_await run_on(loop_, shard.calls(), shard.open_disk(disk, create)));
+  disk.error = std::move(opened.error);
+  saved_.generation = std::max(saved_.generation, opened.record.generation);
+  if (opened.record.routing.version > saved_.routing.version) {
+    saved_.routing = std::move(opened.record.routing);
   }
-  if (is_operator_error(opened.error())) co_return std::move(opened).error();
-  disk.error = opened.error().message;
-  log_error("cannot open a disk", {{"dir", disk.dir}, {"cause", disk.error}});
   co_return Result<void>();
 }
 
+// The disks of a known node.
 Task<Result<void>> StorageNode::open_disks() {
-  for (DiskState& disk : disks_) {
-    if (disk.id == 0 || disk.store != nullptr) continue;
-    FF_CO_TRY(co_await open_disk(disk));
+  for (const auto& shard : shards_) shard->set_identity(cluster_, node_);
+  std::set<std::string> opened;
+  bool any = false;
+  for (FoundDisk& disk : disks_) {
+    if (disk.id == 0) continue;
+    FF_CO_TRY(co_await open_disk(disk, false));
+    opened.insert(disk.dir);
+    any |= disk.error.empty();
   }
-  const bool any =
-      std::ranges::any_of(disks_, [](const auto& disk) { return disk.store != nullptr; });
   if (!any) co_return fail(Errc::failed, "no disk is usable: {}", disks_.front().error);
-  co_return Result<void>();
-}
-
-Result<void> StorageNode::load_node_record(const DiskState& disk) {
-  if (disk.store->owner_record().empty()) return {};
-  cluster::wire::NodeNote note;
-  if (!note.ParseFromString(disk.store->owner_record())) {
-    return fail(Errc::corrupt, "{}: the record of the storage node is malformed", disk.dir);
+  FF_CO_TRY(assign_disk_ids());
+  for (size_t at = 0; at < disks_.size(); ++at) {
+    if (opened.contains(disks_[at].dir)) continue;
+    if (std::ranges::find(blank_, at) != blank_.end()) {
+      FF_CO_TRY(co_await open_disk(disks_[at], true));
+    } else {
+      shard_of(disks_[at]).add_disk(disks_[at]);
+    }
   }
-  FF_TRY(const cluster::RoutingDelta changes, cluster::from_wire(note.routing()));
-  saved_.generation = std::max(saved_.generation, note.generation());
-  if (changes.to <= saved_.routing.version) return {};
-  cluster::Routing routing;
-  FF_TRY(routing.apply(changes));
-  saved_.routing = std::move(routing);
-  return {};
+  co_return Result<void>();
 }
 
 // Assigns ids: an unreadable disk keeps the id stored for its folder; an empty folder becomes a new
@@ -214,12 +189,12 @@ Result<void> StorageNode::load_node_record(const DiskState& disk) {
 Result<void> StorageNode::assign_disk_ids() {
   const cluster::NodeInfo* const before = saved_.routing.node(node_);
   cluster::DiskId last = 0;
-  for (const DiskState& disk : disks_) last = std::max(last, disk.id);
+  for (const FoundDisk& disk : disks_) last = std::max(last, disk.id);
   if (before != nullptr) {
     for (const cluster::DiskInfo& disk : before->disks) last = std::max(last, disk.id);
   }
   for (size_t at = 0; at < disks_.size(); at++) {
-    DiskState& disk = disks_[at];
+    FoundDisk& disk = disks_[at];
     if (disk.id != 0) continue;
     const bool blank = std::ranges::find(blank_, at) != blank_.end();
     if (blank && options_.format) {
@@ -241,78 +216,20 @@ Result<void> StorageNode::assign_disk_ids() {
     log_error("a disk is missing", {{"disk", disk.id}, {"dir", disk.dir}});
     std::erase(blank_, at);
   }
-  if (before == nullptr) return {};
-  for (const cluster::DiskInfo& known : before->disks) {
-    if (std::ranges::find(disks_, known.id, &DiskState::id) != disks_.end()) continue;
-    DiskState& disk = disks_.emplace_back();
+  if (before != nullptr) add_absent_disks(*before);
+  return {};
+}
+
+void StorageNode::add_absent_disks(const cluster::NodeInfo& before) {
+  for (const cluster::DiskInfo& known : before.disks) {
+    if (std::ranges::find(disks_, known.id, &FoundDisk::id) != disks_.end()) continue;
+    FoundDisk& disk = disks_.emplace_back();
     disk.id = known.id;
     disk.dir = known.path;
     disk.absent = true;
     disk.error = fmt::format("{}: disk {} is not among the folders given to serve-storage",
                              disk.dir, disk.id);
     log_warning("a known disk is not used", {{"disk", disk.id}, {"dir", disk.dir}});
-  }
-  return {};
-}
-
-// Saves the record on every disk, so that any of them is enough.
-Task<void> StorageNode::save_node_record(bool durable) {
-  cluster::wire::NodeNote note;
-  note.set_generation(runtime_->member.self().generation);
-  const cluster::Routing& routing = runtime_->member.routing();
-  const uint64_t version = routing.version;
-  *note.mutable_routing() = cluster::to_wire(routing.delta_since(0, SIZE_MAX));
-  const std::string text = note.SerializeAsString();
-  for (DiskState& disk : disks_) {
-    if (disk.store == nullptr || !disk.store->health()) continue;
-    const auto set = co_await disk.store->set_owner_record(text);
-    if (!set || !durable) continue;
-    (void)co_await disk.store->sync();
-  }
-  saved_version_ = version;
-  saved_ns_ = loop_.now_ns();
-}
-
-// An absent disk is reported as long as the cluster expects data on it. Its targets may still wait
-// to be replaced.
-void StorageNode::forget_replaced_disks() {
-  if (!runtime_->member.has_lease(loop_.now_ns())) return;  // the routing may be old
-  std::set<cluster::DiskId> in_use;
-  for (const auto& [id, chain] : runtime_->member.routing().chains) {
-    for (const cluster::Target& target : chain.targets) {
-      if (target.node == node_) in_use.insert(target.disk);
-    }
-    for (const cluster::SetAside& aside : chain.aside) {
-      if (aside.node == node_ && !aside.dropped) in_use.insert(aside.disk);
-    }
-  }
-  bool changed = false;
-  for (DiskState& disk : disks_) {
-    if (!disk.absent || disk.replaced || in_use.contains(disk.id)) continue;
-    disk.replaced = true;
-    changed = true;
-    log_info("a replaced disk is no longer part of the node", {{"disk", disk.id}});
-  }
-  if (changed) runtime_->member.set_disks(self().disks);
-}
-
-void StorageNode::measure_disks() {
-  measured_ns_ = loop_.now_ns();
-  for (DiskState& disk : disks_) {
-    if (disk.store == nullptr) continue;
-    if (auto space = disk_.space(disk.dir)) disk.space = *space;
-    const Metrics::Labels labels = {{"disk", fmt::to_string(disk.id)}};
-    Metrics& metrics = context_.metrics;
-    metrics.gauge("ff_storage_disk_bytes", "Size of the file system of a disk in bytes", labels)
-        .set(static_cast<int64_t>(disk.space.total));
-    metrics.gauge("ff_storage_disk_free_bytes", "Free bytes of the file system", labels)
-        .set(static_cast<int64_t>(disk.space.free));
-    metrics.gauge("ff_storage_disk_available_bytes", "Bytes that chunks can still use", labels)
-        .set(static_cast<int64_t>(available_bytes(disk)));
-    for (const chunk::TargetInfo& target : disk.store->targets()) {
-      if (Replica* const at = replica(target.id))
-        at->metrics().chunks.set(static_cast<int64_t>(target.chunks));
-    }
   }
 }
 

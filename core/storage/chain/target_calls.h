@@ -47,7 +47,8 @@ class TargetCalls {
     CancellationToken* const parent = co_await current_cancellation();
     CancelScope scope(loop_, parent, deadline_ns, "the target does not respond");
     const Entry entry(outgoing_[chain], scope);
-    co_return co_await attempt(node, method, std::move(request), std::move(prepare), deadline_ns)
+    co_return co_await attempt(node, chain, method, std::move(request), std::move(prepare),
+                               deadline_ns)
         .with_cancellation(scope.cancellation());
   }
 
@@ -83,9 +84,10 @@ class TargetCalls {
   }
 
   template <class Request, class Reply, class Prepare>
-  Task<Result<Reply>> attempt(cluster::NodeId node, rpc::Method<Request, Reply> method,
-                              Request request, Prepare prepare, int64_t deadline_ns) {
-    FF_CO_TRY(const auto client, nodes_.client_of(node));
+  Task<Result<Reply>> attempt(cluster::NodeId node, cluster::ChainId chain,
+                              rpc::Method<Request, Reply> method, Request request, Prepare prepare,
+                              int64_t deadline_ns) {
+    FF_CO_TRY(const auto client, nodes_.client_of(node, chain));
     auto channel = co_await client->channel(deadline_ns);
     if (!channel) {
       nodes_.report_failure(node, *client);

@@ -85,7 +85,9 @@ Task<Result<void>> HeartbeatSender::get_tickets(const HeartbeatResponse& answer)
 }
 
 Task<Result<void>> HeartbeatSender::send_heartbeat() {
-  const Heartbeat beat = member_.next_heartbeat();
+  const Heartbeat own = member_.next_heartbeat();
+  Heartbeat beat = own;
+  if (others_.report) co_await others_.report(beat);
   // The call may reach a manager later; the lease counts from here.
   const int64_t sent_ns = loop_.now_ns();
   wire::HeartbeatRequest request = to_wire(beat);
@@ -105,8 +107,9 @@ Task<Result<void>> HeartbeatSender::send_heartbeat() {
   }
   FF_CO_TRY(co_await get_tickets(answer));
   const uint64_t before = member_.routing().version;
-  FF_CO_TRY(member_.on_response(beat, sent_ns, answer));
+  FF_CO_TRY(member_.on_response(own, sent_ns, answer));
   if (member_.routing().version != before) routing_changed_();
+  if (others_.respond) co_await others_.respond(sent_ns, answer);
   co_return Result<void>();
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "platform/base/wait.h"
@@ -11,6 +13,15 @@
 #include "storage/cluster/member.h"
 
 namespace ff::cluster {
+
+// Members of the same node in other loops, each for some of its targets (chain/storage_shard.h).
+struct OtherMembers {
+  // Puts what they report into a heartbeat of the first member.
+  std::function<Task<void>(Heartbeat&)> report;
+  // Gives them the response that the first member has accepted; the heartbeat was sent at
+  // `sent_ns`.
+  std::function<Task<void>(int64_t sent_ns, const HeartbeatResponse&)> respond;
+};
 
 class HeartbeatSender {
  public:
@@ -23,6 +34,8 @@ class HeartbeatSender {
   void report_held_back(std::function<std::string()> held_back) {
     held_back_ = std::move(held_back);
   }
+  // Call before run(). No heartbeat is sent before all members know the last response.
+  void add_members(OtherMembers others) { others_ = std::move(others); }
   // Runs until cancelled. Call once.
   Task<void> run();
   // Sends a heartbeat soon because the member has something to report.
@@ -42,6 +55,7 @@ class HeartbeatSender {
   Member& member_;
   const std::function<void()> routing_changed_;
   std::function<std::string()> held_back_;
+  OtherMembers others_;
   Event heartbeat_requested_;
   std::optional<Error> last_error_;
 };

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -101,6 +102,8 @@ struct DiskInfo {
   DiskId id = 0;
   std::string path = {};
   uint64_t capacity = 0;  // bytes
+  // The shard of the daemon that owns the disk (chain/storage_shard.h); nothing: it has no shards.
+  std::optional<uint32_t> shard = {};
   bool operator==(const DiskInfo&) const = default;
 };
 

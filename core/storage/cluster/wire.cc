@@ -29,6 +29,7 @@ wire::Node to_wire(const NodeInfo& node) {
     to.set_id(disk.id);
     to.set_path(disk.path);
     to.set_capacity(disk.capacity);
+    if (disk.shard) to.set_shard(*disk.shard);
   }
   out.set_draining(node.draining);
   out.set_changed(node.changed);
@@ -51,7 +52,9 @@ Result<NodeInfo> from_wire(const wire::Node& node) {
                .changed = node.changed(),
                .identity = node.identity()};
   for (const wire::Disk& disk : node.disks()) {
-    out.disks.push_back({disk.id(), disk.path(), disk.capacity()});
+    DiskInfo& info = out.disks.emplace_back();
+    info = {.id = disk.id(), .path = disk.path(), .capacity = disk.capacity()};
+    if (disk.has_shard()) info.shard = disk.shard();
   }
   return out;
 }

@@ -88,6 +88,20 @@ class ServerThread {
     return thread_.begin<bool>([this, drain_ns] { return close(drain_ns); });
   }
   const net::Address& at() const { return at_; }
+  // These threads are the shards of one daemon, in this order.
+  static void share(const std::vector<ServerThread*>& shards) {
+    std::vector<Server*> servers;
+    for (ServerThread* const shard : shards) servers.push_back(&*shard->server_);
+    for (ServerThread* const shard : shards) {
+      shard->thread_.run<bool>([shard, servers]() -> Task<bool> {
+        shard->server_->set_shards(servers);
+        co_return true;
+      });
+    }
+  }
+  size_t connections() {
+    return thread_.run<size_t>([this]() -> Task<size_t> { co_return server_->connections(); });
+  }
 
  private:
   Task<bool> open() {
@@ -217,6 +231,34 @@ class TcpTest : public testing::Test {
   ServerThread server_;
   std::vector<std::unique_ptr<ClientThread>> clients_;
 };
+
+// The address is that of the first shard.
+TEST(TcpShards, AConnectionIsServedByTheShardThatItAsksFor) {
+  Metrics metrics;
+  ServerThread first(metrics);
+  ServerThread second(metrics);
+  ServerThread::share({&first, &second});
+  struct Case {
+    std::optional<uint32_t> shard;
+    size_t at_second;
+  };
+  for (const Case& one : {Case{std::nullopt, 0}, Case{0, 0}, Case{1, 1}, Case{99, 0}}) {
+    net::Address at = first.at();
+    at.shard = one.shard;
+    {
+      ClientThread client(metrics, at, 1);
+      const auto answer = client.ping();
+      ASSERT_TRUE(answer) << answer.error().message;
+      EXPECT_EQ(second.connections(), one.at_second);
+      EXPECT_EQ(first.connections(), 1 - one.at_second);
+      EXPECT_EQ(LoopThread::take(client.thread().begin<int>([&] { return client.work(3); })), 9);
+    }
+    // The next client is counted alone.
+    SystemClock clock;
+    const int64_t until_ns = clock.steady_ns() + kPatienceNs;
+    while (first.connections() + second.connections() > 0) ASSERT_LT(clock.steady_ns(), until_ns);
+  }
+}
 
 TEST_F(TcpTest, ThreadsCallAndMoveBulkAtOnce) {
   constexpr int kRounds = 30;

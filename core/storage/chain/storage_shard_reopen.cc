@@ -1,5 +1,5 @@
-// storage_node_reopen.cc: disks and targets that have failed return without a restart of the node.
-// The node closes the chunk store of a failed disk and opens it again, less and less often while
+// storage_shard_reopen.cc: disks and targets that have failed return without a restart of the node.
+// The shard closes the chunk store of a failed disk and opens it again, less and less often while
 // that fails. A target that has left its chain returns like one of a restarted node: it is syncing
 // until its predecessor has copied what it missed.
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 #include "platform/base/log.h"
 #include "platform/base/text.h"
-#include "storage/chain/storage_node.h"
+#include "storage/chain/storage_shard.h"
 
 namespace ff::chain {
 
@@ -28,7 +28,7 @@ int64_t next_delay_ns(int64_t last_ns) {
 
 }  // namespace
 
-void StorageNode::reopen_failed_disks() {
+void StorageShard::reopen_failed_disks() {
   const int64_t now_ns = loop_.now_ns();
   for (DiskState& disk : disks_) {
     const bool failed = disk.store == nullptr ? !disk.error.empty() : !disk.store->health().ok();
@@ -44,7 +44,7 @@ void StorageNode::reopen_failed_disks() {
   }
 }
 
-Task<void> StorageNode::reopen(DiskState& disk) {
+Task<void> StorageShard::reopen(DiskState& disk) {
   const bool failed = disk.store != nullptr;
   auto opened = co_await close_failed(disk);
   if (opened) opened = co_await open_again(disk, failed);
@@ -65,7 +65,7 @@ Task<void> StorageNode::reopen(DiskState& disk) {
 }
 
 // Ends everything that uses the store of the disk, then the store.
-Task<Result<void>> StorageNode::close_failed(DiskState& disk) {
+Task<Result<void>> StorageShard::close_failed(DiskState& disk) {
   const auto store = std::exchange(disk.store, nullptr);
   if (store == nullptr) co_return Result<void>();
   for (const chunk::TargetInfo& target : store->targets()) {
@@ -82,7 +82,7 @@ Task<Result<void>> StorageNode::close_failed(DiskState& disk) {
 }
 
 // `failed`: the store has reported an I/O error since it was opened.
-Task<Result<void>> StorageNode::open_again(DiskState& disk, bool failed) {
+Task<Result<void>> StorageShard::open_again(DiskState& disk, bool failed) {
   FF_CO_TRY(const auto identity, chunk::read_identity(disk_, disk.dir));
   if (identity.node != node_ || parse_u64(identity.disk) != disk.id) {
     co_return fail(Errc::refused, "{}: this is disk {} of node {}, not disk {} of node {}",
@@ -96,7 +96,7 @@ Task<Result<void>> StorageNode::open_again(DiskState& disk, bool failed) {
   co_return Result<void>();
 }
 
-void StorageNode::on_target_failed(cluster::TargetId id, const Error& error) {
+void StorageShard::on_target_failed(cluster::TargetId id, const Error& error) {
   if (!failed_.contains(id)) {
     int64_t& delay_ns = retry_delays_ns_[id];
     // A full disk may have space again at any time.
@@ -106,12 +106,12 @@ void StorageNode::on_target_failed(cluster::TargetId id, const Error& error) {
   }
   runtime_->member.set_usable(id, false);
   changed_.set();
-  runtime_->heartbeats.request_heartbeat();
+  request_heartbeat_();
 }
 
 // A target that failed for lack of space, or because its data differs, is copied again. Those of a
 // failed disk wait for the disk.
-void StorageNode::retry_failed_targets() {
+void StorageShard::retry_failed_targets() {
   std::erase_if(failed_,
                 [&](const auto& failure) { return failure.second.retry_ns <= loop_.now_ns(); });
 }
