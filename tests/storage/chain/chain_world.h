@@ -355,7 +355,7 @@ inline Task<Result<wire::WriteReply>> ChainWorld::send(size_t i, Write write) {
   }
   if (write.request_id.sequence == 0) write.request_id = new_request_id();
   const int64_t deadline_ns = sim.now_ns() + 60 * kSecond;
-  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id));
+  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id, kChain));
   FF_CO_TRY(auto channel, co_await client->channel(deadline_ns));
   rpc::BulkCall call(channel);
   wire::WriteRequest request;
@@ -382,7 +382,7 @@ inline Task<Result<wire::WriteReply>> ChainWorld::send(size_t i, Write write) {
 inline Task<Result<std::string>> ChainWorld::get(size_t i, chunk::ChunkId id, uint64_t offset,
                                                  uint64_t length) {
   const int64_t deadline_ns = sim.now_ns() + 60 * kSecond;
-  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id));
+  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id, kChain));
   FF_CO_TRY(auto channel, co_await client->channel(deadline_ns));
   rpc::BulkCall call(channel);
   wire::ReadRequest request;
@@ -404,7 +404,7 @@ inline Task<Result<std::string>> ChainWorld::get(size_t i, chunk::ChunkId id, ui
 }
 
 inline Task<Result<uint64_t>> ChainWorld::ask_sync(size_t i) {
-  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id));
+  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id, kChain));
   wire::SyncRequest request;
   request.mutable_place()->set_chain(kChain);
   request.mutable_place()->set_chain_version(version());
@@ -416,7 +416,7 @@ inline Task<Result<uint64_t>> ChainWorld::ask_sync(size_t i) {
 }
 
 inline Task<Result<wire::LastReply>> ChainWorld::ask_last(size_t i, uint64_t inode) {
-  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id));
+  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id, kChain));
   wire::LastRequest request;
   request.mutable_place()->set_chain(kChain);
   request.mutable_place()->set_chain_version(version());
