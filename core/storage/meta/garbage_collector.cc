@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "platform/base/gate.h"
 #include "platform/base/log.h"
+#include "platform/base/task_group.h"
 #include "storage/meta/records.h"
 
 namespace ff::meta {
@@ -14,8 +14,9 @@ namespace {
 
 constexpr int64_t kRoundNs = 2 * kSecond;
 constexpr size_t kCollectPage = 256;
-constexpr size_t kFilesAtOnce = 16;
-// Entries removed per transaction: each needs at most four writes.
+constexpr size_t kErasuresAtOnce = 4;  // transactions
+// Entries of a directory, or removed files, per transaction: each needs at most four writes, and a
+// file one for each of its extended attributes.
 constexpr size_t kEntriesAtOnce = 20;
 
 void keep_first(Result<void>& first, Result<void> next) {
@@ -82,20 +83,49 @@ Task<Result<std::vector<kv::Entry>>> GarbageCollector::read_range(kv::Range rang
   co_return entries;
 }
 
-// Garbage that is old enough and that nobody has open.
-Task<Result<std::vector<GarbageCollector::Garbage>>> GarbageCollector::due_garbage() {
+namespace {
+
+// Reads what due_garbage() asks about these entries, in two round trips.
+Task<Result<void>> prefetch_garbage(kv::Txn& txn, const std::vector<kv::Entry>& entries) {
+  std::vector<std::string> inodes;
+  std::vector<kv::GuardedRange> sessions;
+  for (const kv::Entry& entry : entries) {
+    const InodeId id = keys::number_at(entry.key, keys::kPrefixBytes + 8);
+    inodes.push_back(keys::inode(id));
+    sessions.push_back({.range = keys::range_of(keys::kSession, id, 1), .guard = keys::inode(id)});
+  }
+  FF_CO_TRY(co_await txn.prefetch(std::move(inodes)));
+  co_return co_await txn.prefetch_ranges(std::move(sessions));
+}
+
+Task<Result<void>> prefetch_children(kv::Txn& txn, const std::vector<kv::Entry>& dentries) {
+  std::vector<std::string> inodes;
+  for (const kv::Entry& one : dentries) {
+    FF_CO_TRY(const Dentry entry, parse_dentry(one));
+    inodes.push_back(keys::inode(entry.inode));
+  }
+  co_return co_await txn.prefetch(std::move(inodes));
+}
+
+}  // namespace
+
+// The next garbage that is old enough and that nobody has open. `from`: a key; set behind what this
+// has looked at.
+Task<Result<std::vector<GarbageCollector::Garbage>>> GarbageCollector::due_garbage(
+    std::string& from) {
   std::vector<Garbage> due;
   const bool at_once = options_.needs_space && options_.needs_space();
   const int64_t until_ns = loop_.clock().wall_ns() - (at_once ? 0 : options_.delay_ns);
-  kv::TxnFunction function = [&due, until_ns](kv::Txn& txn) -> Task<Result<void>> {
+  kv::TxnFunction function = [&due, &from, until_ns](kv::Txn& txn) -> Task<Result<void>> {
     due.clear();
-    kv::Range range{.begin = std::string(keys::kGarbage),
+    kv::Range range{.begin = from,
                     .end = keys::of(keys::kGarbage, static_cast<uint64_t>(until_ns)),
                     .limit = kCollectPage};
     if (range.begin >= range.end) co_return Result<void>();
     while (due.empty()) {
       auto ranging = txn.range(range, {});
       FF_CO_TRY(const auto entries, co_await std::move(ranging));
+      FF_CO_TRY(co_await prefetch_garbage(txn, entries));
       for (const kv::Entry& entry : entries) {
         const InodeId id = keys::number_at(entry.key, keys::kPrefixBytes + 8);
         Garbage garbage{.since = keys::number_at(entry.key, keys::kPrefixBytes),
@@ -107,53 +137,86 @@ Task<Result<std::vector<GarbageCollector::Garbage>>> GarbageCollector::due_garba
         if (inode) garbage.inode = std::move(*inode);
         due.push_back(std::move(garbage));
       }
-      if (entries.size() < range.limit) break;
+      if (entries.empty()) break;
       range.begin = entries.back().key + '\0';
     }
+    from = range.begin;
     co_return Result<void>();
   };
   FF_CO_TRY(co_await engine_.view(std::move(function), deadline()));
   co_return due;
 }
 
+// Files whose chain is offline stay for a later round and do not hold up those behind them.
 Task<Result<void>> GarbageCollector::collect_garbage() {
   Result<void> first;
-  while (first) {
-    FF_CO_TRY(auto some, co_await due_garbage());
-    if (some.empty()) break;
+  for (std::string from(keys::kGarbage);;) {
+    FF_CO_TRY(auto page, co_await due_garbage(from));
+    if (page.empty()) co_return first;
     // The unlink must be durable before the chunks are removed.
     FF_CO_TRY(co_await engine_.sync(deadline()));
-    Semaphore window(loop_, kFilesAtOnce);
-    Gate gate(loop_);
-    for (Garbage& garbage : some) {
-      auto slot = co_await window.acquire(1);
-      if (!slot) break;
-      gate.spawn([](GarbageCollector& on, Garbage one, Semaphore::Permit,
-                    Result<void>& error) -> Task<void> {
-        auto collecting = on.collect_one(std::move(one));
-        keep_first(error, co_await std::move(collecting));
-      }(*this, std::move(garbage), std::move(*slot), first));
-    }
-    co_await gate.wait_empty();
+    auto collecting = collect_page(std::move(page));
+    keep_first(first, co_await std::move(collecting));
   }
+}
+
+// Removes the chunks of all files together, then erases those whose chunks are gone. Returns the
+// first error.
+Task<Result<void>> GarbageCollector::collect_page(std::vector<Garbage> page) {
+  // Nobody has them open, so their lengths are final; many files are empty.
+  const auto has_bytes = [](const Garbage& one) {
+    return one.inode.is(InodeType::file) && (one.inode.length > 0 || one.inode.truncating);
+  };
+  std::vector<Inode> files;
+  for (const Garbage& one : page) {
+    if (has_bytes(one)) files.push_back(one.inode);
+  }
+  const std::vector<Result<void>> removed = co_await chunks_.remove(std::move(files));
+  Result<void> first;
+  size_t at = 0;
+  std::erase_if(page, [&](const Garbage& one) {
+    const Result<void> done = has_bytes(one) ? removed.at(at++) : Result<void>();
+    keep_first(first, done);
+    return !done;
+  });
+  // The files with extended attributes come last, each in a transaction of its own.
+  const auto plain =
+      std::ranges::stable_partition(page, [](const Garbage& one) { return one.inode.xattrs == 0; });
+  const size_t together = page.size() - plain.size();
+  Semaphore window(loop_, kErasuresAtOnce);
+  TaskGroup all(loop_);
+  for (size_t i = 0; i < page.size();) {
+    const size_t count = i < together ? std::min(kEntriesAtOnce, together - i) : 1;
+    auto slot = co_await window.acquire(1);
+    if (!slot) {
+      keep_first(first, std::move(slot).error());
+      break;
+    }
+    all.add([](GarbageCollector& on, std::span<const Garbage> some,
+               Semaphore::Permit) -> Task<Result<void>> {
+      co_return co_await on.erase_files(some);
+    }(*this, std::span(page).subspan(i, count), std::move(*slot)));
+    i += count;
+  }
+  keep_first(first, co_await all.join());
   co_return first;
 }
 
-Task<Result<void>> GarbageCollector::collect_one(Garbage garbage) {
-  // Nobody has it open, so its length is final; many files are empty.
-  const bool has_bytes = garbage.inode.length > 0 || garbage.inode.truncating;
-  if (garbage.inode.is(InodeType::file) && has_bytes) {
-    auto cutting = chunks_.truncate(garbage.inode, 0, {});
-    FF_CO_TRY(co_await std::move(cutting));
-  }
-  kv::TxnFunction function = [&garbage](kv::Txn& txn) -> Task<Result<void>> {
-    txn.erase(keys::of(keys::kGarbage, garbage.since, garbage.inode.id));
-    FF_CO_TRY(auto inode, co_await find_inode(txn, garbage.inode.id));
-    if (!inode || inode->links > 0) co_return Result<void>();
-    co_return co_await erase_inode(txn, std::move(*inode));
+Task<Result<void>> GarbageCollector::erase_files(std::span<const Garbage> files) {
+  kv::TxnFunction function = [files](kv::Txn& txn) -> Task<Result<void>> {
+    std::vector<std::string> inodes;
+    for (const Garbage& one : files) inodes.push_back(keys::inode(one.inode.id));
+    FF_CO_TRY(co_await txn.prefetch(std::move(inodes)));
+    for (const Garbage& one : files) {
+      txn.erase(keys::of(keys::kGarbage, one.since, one.inode.id));
+      FF_CO_TRY(auto inode, co_await find_inode(txn, one.inode.id));
+      if (!inode || inode->links > 0) continue;
+      FF_CO_TRY(co_await erase_inode(txn, std::move(*inode)));
+    }
+    co_return Result<void>();
   };
   FF_CO_TRY(co_await engine_.run(std::move(function), deadline()));
-  files_.add();
+  files_.add(files.size());
   co_return Result<void>();
 }
 
@@ -176,6 +239,7 @@ Task<Result<bool>> GarbageCollector::remove_some_entries(InodeId dir) {
       txn.erase(keys::of(keys::kRemovedTree, dir));
       co_return co_await erase_inode(txn, std::move(*top));
     }
+    FF_CO_TRY(co_await prefetch_children(txn, entries));
     for (const kv::Entry& one : entries) {
       FF_CO_TRY(const Dentry entry, parse_dentry(one));
       txn.erase(one.key);

@@ -8,6 +8,8 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "platform/base/clock.h"
@@ -48,8 +50,9 @@ class GarbageCollector {
     Inode inode;
   };
   Task<Result<void>> collect_garbage();
-  Task<Result<std::vector<Garbage>>> due_garbage();
-  Task<Result<void>> collect_one(Garbage garbage);
+  Task<Result<std::vector<Garbage>>> due_garbage(std::string& from);
+  Task<Result<void>> collect_page(std::vector<Garbage> page);
+  Task<Result<void>> erase_files(std::span<const Garbage> files);
   Task<Result<void>> collect_trees();
   Task<Result<bool>> remove_some_entries(InodeId dir);
   Task<Result<void>> finish_truncations();

@@ -251,8 +251,8 @@ FILES = {
     "cut-without-sync": [
         (
             "core/storage/meta/file_chunks.cc",
-            "  const Verifiers seen = std::exchange(verifiers, {});\n",
-            "  const Verifiers seen = std::exchange(verifiers, {});\n"
+            "  FF_CO_TRY(const uint64_t synced, co_await client_.sync(chain));\n",
+            "  FF_CO_TRY(const uint64_t synced, co_await client_.sync(chain));\n"
             "  if (chain > 0) co_return true;\n",
         )
     ],
@@ -264,8 +264,8 @@ FILES = {
         ),
         (
             "core/storage/meta/file_chunks.cc",
-            "  const Verifiers seen = std::exchange(verifiers, {});\n",
-            "  const Verifiers seen = std::exchange(verifiers, {});\n"
+            "  FF_CO_TRY(const uint64_t synced, co_await client_.sync(chain));\n",
+            "  FF_CO_TRY(const uint64_t synced, co_await client_.sync(chain));\n"
             "  if (seen.empty()) co_return true;\n",
         ),
     ],
