@@ -1,3 +1,4 @@
+// A thread that stays on one CPU, and the threads that work for it, which may use all of them.
 #include "platform/base/cpus.h"
 
 #include <gtest/gtest.h>
