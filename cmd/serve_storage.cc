@@ -9,6 +9,7 @@
 #include "cmd/cli/cancel_on_stop.h"
 #include "cmd/cli/daemon.h"
 #include "cmd/options/meta_option.h"
+#include "platform/base/cpus.h"
 #include "platform/base/units.h"
 #include "platform/io/files.h"
 #include "platform/io/system_disk.h"

@@ -1,8 +1,6 @@
 // daemon.cc: starts and stops a daemon.
 #include "cmd/cli/daemon.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -14,6 +12,7 @@
 #include "cmd/cli/build_info.h"
 #include "cmd/cli/cancel_on_stop.h"
 #include "platform/base/audit.h"
+#include "platform/base/cpus.h"
 #include "platform/base/fd.h"
 #include "platform/base/gate.h"
 #include "platform/base/log.h"
@@ -39,35 +38,11 @@ Result<void> check_role(const net::TransportOptions& transport, auth::Role role)
   return error;
 }
 
-// The loops of a daemon with shards stay where their memory is.
-void pin_to_cpu(uint32_t number) {
-  const std::vector<int> cpus = usable_cpus();
-  if (cpus.empty()) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpus[number % cpus.size()], &set);
-  (void)::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);
-}
-
 bool is_over(const StopToken& stop, const Daemon::Service& service) {
   return !stop.check().ok() || (service.failed && service.failed().has_value());
 }
 
 }  // namespace
-
-std::vector<int> usable_cpus() {
-  static const std::vector<int> cpus = [] {  // before any thread is pinned
-    std::vector<int> found;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (::sched_getaffinity(0, sizeof set, &set) != 0) return found;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &set)) found.push_back(cpu);
-    }
-    return found;
-  }();
-  return cpus;
-}
 
 void notify_systemd(const std::string& state) {
   const char* const path = ::getenv("NOTIFY_SOCKET");
@@ -162,7 +137,7 @@ Daemon::Shard::Shard(Daemon& daemon, uint32_t number)
       client{loop, daemon.transport_, grants, daemon.metrics_, rng, daemon.identity()},
       server(loop, daemon.transport_, router, daemon.metrics_, daemon.identity(), daemon.limits()),
       thread([this, number] {
-        pin_to_cpu(number);
+        pin_thread(number);
         loop.run();
       }) {}
 
@@ -173,7 +148,7 @@ Daemon::Shard::~Shard() {
 
 void Daemon::start_shards(uint32_t count) {
   count_ = count;
-  if (count > 1) pin_to_cpu(0);
+  if (count > 1) pin_thread(0);
   for (uint32_t number = 1; number < count; ++number) {
     shards_.push_back(std::make_unique<Shard>(*this, number));
   }

@@ -122,9 +122,6 @@ class Daemon {
   std::vector<std::unique_ptr<Shard>> shards_;  // without the first
 };
 
-// CPUs that this process may use.
-std::vector<int> usable_cpus();
-
 // Sends `state` ("READY=1") to systemd, if NOTIFY_SOCKET is set (sd_notify(3)).
 void notify_systemd(const std::string& state);
 

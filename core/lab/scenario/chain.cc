@@ -30,7 +30,8 @@ using ChainProgram = LoadProgram<ChainLoad>;
 
 class ChainScenario {
  public:
-  explicit ChainScenario(uint64_t seed) : cluster_(seed, {}) {}
+  // In half of the seeds the two chains are on two disks of each node, which has a loop for each.
+  explicit ChainScenario(uint64_t seed) : cluster_(seed, {.disks = 1 + seed % 2}) {}
 
   Result<ScenarioResult> run();
 
@@ -97,7 +98,7 @@ bool ChainScenario::all_equal() {
   for (const auto& [id, chain] : cluster_.routing().chains) {
     std::optional<std::vector<chunk::ChunkInfo>> first;
     for (const cluster::Target& target : chain.targets) {
-      chunk::ChunkStore* const store = cluster_.nodes()[target.node - 1]->store();
+      chunk::ChunkStore* const store = cluster_.nodes()[target.node - 1]->store(target.id);
       if (store == nullptr) return false;
       const auto chunks = store->list(target.id, {}, 1000);
       if (!chunks) return false;

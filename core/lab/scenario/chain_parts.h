@@ -8,6 +8,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lab/scenario/chain_history.h"
 #include "lab/scenario/chain_load.h"
@@ -31,21 +33,24 @@ constexpr const char* kShared = "node1";
 
 class StorageProcess {
  public:
-  StorageProcess(ClusterSimulation& simulation, cluster::NodeId id, uint64_t seed);
+  // With several disks, each start runs one loop (shard) for all, or one for each.
+  StorageProcess(ClusterSimulation& simulation, cluster::NodeId id, uint64_t seed, size_t disks);
   ~StorageProcess();
   const std::string& name() const { return name_; }
   bool running() const { return live_ != nullptr; }
   void start();
   void kill();
   void power_loss();
-  // The process dies, and its disk loses what is not flushed; the machine goes on.
+  // The process dies, and its disks lose what is not flushed; the machine goes on.
   void device_loss();
-  // How often its disk has lost what was not flushed.
+  // How often its disks have lost what was not flushed.
   uint64_t disk_losses() const { return disk_losses_; }
+  // Of several shards, a pause may hit one alone.
   void pause(bool paused);
   bool paused() const { return paused_; }
+  // All disks of the node fail together.
   sim::SimDisk& disk() { return disk_; }
-  // Removes or truncates block files on the disk of a stopped process, but only if its targets are
+  // Removes or truncates block files on the disks of a stopped process, but only if its targets are
   // offline in `routing` and `routing` is newer than any that it knew, so that other targets have
   // its data.
   void lose_files(const cluster::Routing& routing);
@@ -53,14 +58,18 @@ class StorageProcess {
   void begin_scrub();
   std::optional<uint64_t> scrubbed() const { return scrubbed_; }
 
-  // Null: the disk is not open yet, or there is no such target.
-  chunk::ChunkStore* store() const;
+  // Whether all disks are open.
+  bool disks_open() const;
+  // Null: its disk is not open yet, or there is no such target.
+  chunk::ChunkStore* store(cluster::TargetId target) const;
   chain::Replica* replica(cluster::TargetId target) const;
 
  private:
   struct Live;
   Task<void> work(Live& live);
   Task<void> scrub(Live& live);
+  std::vector<std::shared_ptr<chunk::ChunkStore>> open_stores() const;
+  void lose_files_in(const std::string& dir);
   bool counted_on(const cluster::Routing& routing) const;
   void note_routing();
   void stop();
@@ -69,6 +78,7 @@ class StorageProcess {
   ClusterSimulation& simulation_;
   const cluster::NodeId id_;
   const std::string name_;
+  const std::vector<std::string> dirs_;  // of the disks
   sim::SimDisk disk_;
   sim::SimDisk memory_;  // files that live as long as the machine runs
   std::string boot_ = "boot";

@@ -128,8 +128,8 @@ void FaultInjector::inject_node_fault(StorageProcess& node) {
       if (node.running()) node.power_loss();
       end_after(random_duration_ns(), [this, &node] { restart(node); });
       break;
-    case 4:  // write faults; not while the disk is being opened, which would fail
-      if (node.store() == nullptr) break;
+    case 4:  // write faults; not while a disk is being opened, which would fail
+      if (!node.disks_open()) break;
       node.disk().set_fault(sim::SimOp::write, 0.05, EIO);
       end_after(random_duration_ns(), [this, &node] {
         // Without a restart the node opens the disk again.

@@ -28,7 +28,8 @@ StorageCluster::StorageCluster(uint64_t seed, Options options)
     managers_.push_back(std::make_unique<ManagerProcess>(simulation_, i, options_.files));
   }
   for (cluster::NodeId id = 1; id <= kStorageNodes; id++) {
-    nodes_.push_back(std::make_unique<StorageProcess>(simulation_, id, seed * 10 + id));
+    nodes_.push_back(
+        std::make_unique<StorageProcess>(simulation_, id, seed * 10 + id, options_.disks));
   }
 }
 
@@ -50,7 +51,7 @@ Task<Result<void>> StorageCluster::try_to_form() {
       for (uint64_t at = 0; at < options_.replicas; at++) {
         auto& target = *chain.add_targets();
         target.set_node(1 + (i + at) % kStorageNodes);
-        target.set_disk(1);
+        target.set_disk(1 + i % options_.disks);
       }
     }
     FF_CO_TRY(co_await calls_.call(cluster::kCreateChains, std::move(create), kManagerCallNs,

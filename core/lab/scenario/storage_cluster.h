@@ -20,6 +20,7 @@ class StorageCluster {
   struct Options {
     uint64_t chains = 2;
     uint64_t replicas = chain_parts::kStorageNodes;
+    size_t disks = 1;    // of each node; the chains are divided among them
     bool files = false;  // managers serve metadata, and all chains form table 1
   };
   StorageCluster(uint64_t seed, Options options);

@@ -1,6 +1,8 @@
 // worker_thread.cc: the queue and the thread that empties it.
 #include "platform/base/worker_thread.h"
 
+#include "platform/base/cpus.h"
+
 namespace ff {
 
 WorkerThread::WorkerThread() : thread_([this] { run_queue(); }) {}
@@ -24,6 +26,7 @@ void WorkerThread::post(std::function<void()> work) {
 }
 
 void WorkerThread::run_queue() {
+  unpin_thread();
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "platform/base/cpus.h"
 #include "platform/base/loop.h"
 #include "platform/io/alignment.h"
 #include "platform/io/uring_queue.h"
@@ -124,6 +125,7 @@ void ThreadQueue::add_worker() {
 }
 
 void ThreadQueue::work() {
+  unpin_thread();
   std::unique_lock lock(mutex_);
   for (;;) {
     ++idle_;

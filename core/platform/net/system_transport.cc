@@ -112,8 +112,9 @@ class SystemTransport::SystemIncomingConnection final : public IncomingConnectio
   Task<Result<std::optional<uint32_t>>> read_shard(Loop& loop) override {
     if (std::exchange(shard_read_, true)) co_return shard_;
     auto reading = read_shard_word(loop, socket_);
-    auto read = co_await with_deadline(loop, loop.now_ns() + kPrefaceNs,
-                                       "the peer sent nothing in time", std::move(reading));
+    auto read =
+        co_await with_deadline(loop, loop.now_ns() + kPrefaceNs,
+                               "the peer did not begin its handshake in time", std::move(reading));
     if (!read) co_return std::move(read).error().with_context(peer_ + ": ");
     co_return shard_ = *read;
   }

@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "platform/base/cpus.h"
 #include "platform/base/log.h"
 #include "platform/base/text.h"
 #include "platform/rpc/http_access.h"
@@ -224,7 +225,10 @@ Result<void> HttpServer::Service::start() {
   log_link();
   accept();
   try {
-    thread_ = std::thread([this] { context_.run(); });
+    thread_ = std::thread([this] {
+      unpin_thread();
+      context_.run();
+    });
   } catch (const std::system_error& error) {
     return errno_error(error.code().value(), "--http: starting its thread");
   }
