@@ -38,6 +38,8 @@ constexpr int64_t kHealthyNs = 10 * kSecond;
 constexpr size_t kQuickDeathsMax = 10;  // in succession
 constexpr int64_t kRestartPauseNs = 200 * kMillisecond;
 constexpr rlim_t kDescriptorsMax = 64 * 1024;
+// What the keeper itself needs, also to start a process: what it holds, sockets, programs.
+constexpr rlim_t kOwnDescriptors = 128;
 
 // In the abstract namespace, so nothing is left behind.
 struct KeeperAddress {
@@ -83,6 +85,11 @@ void raise_descriptor_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, kDescriptorsMax);
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+rlim_t descriptor_limit() {
+  rlimit limit = {};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
 }
 
 // Runs in the child between fork and exec, so it must not allocate or lock.
@@ -240,7 +247,7 @@ void Keeper::accept_command() {
 }
 
 void Keeper::keep_stored(KeeperMessage message) {
-  if (message.fd.get() >= 0) {
+  if (message.fd.get() >= 0 && stored_.size() + kOwnDescriptors < descriptor_limit()) {
     stored_[message.text] = std::move(message.fd);
   } else if (!std::exchange(told_full_, true)) {
     log_warning(
