@@ -238,6 +238,23 @@ TEST_F(RingRegistryTest, AJournalThatIsFullOfRequestsIsWorkedOff) {
   EXPECT_EQ(rings_->journal().room(), RingJournal::kRequestsMax);
 }
 
+// The record of the first ring begins here, those of requests begin behind all such records.
+constexpr uint64_t kRingRecord = 64;
+constexpr uint64_t kRequestRecords = kRingRecord + 32 * RingJournal::kRingsMax;
+
+TEST_F(RingRegistryTest, ARingWithAnImpossibleNumberOfEntriesEnds) {
+  const auto good = store_->of_the_dead();
+  for (const uint32_t entries : {uint32_t{0}, uint32_t{1} << 20, UINT32_MAX}) {
+    auto damaged = good->of_the_dead();
+    const int journal = damaged->stored["usrbio-journal"].get();
+    ASSERT_EQ(::pwrite(journal, &entries, sizeof entries, kRingRecord + 8), 4);
+    start(std::move(damaged));
+    rings_->restore();
+    EXPECT_EQ(rings_->find(ring_name_, owner_.uid), nullptr) << entries;
+    EXPECT_NE(rings_->find(data_name_, owner_.uid), nullptr);
+  }
+}
+
 TEST_F(RingRegistryTest, ADamagedJournalDoesNoHarm) {
   submit(5000, 1);
   const auto good = store_->of_the_dead();
@@ -247,15 +264,12 @@ TEST_F(RingRegistryTest, ADamagedJournalDoesNoHarm) {
   SeededRng rng(seed);
   for (int times = 0; times < 100; times++) {
     auto damaged = good->of_the_dead();
-    const Fd& journal = damaged->stored["usrbio-journal"];
-    // The record of the ring comes behind the header, those of requests behind all such records.
-    const uint64_t of_ring = 64;
-    const uint64_t of_requests = of_ring + 32 * RingJournal::kRingsMax;
+    const int journal = damaged->stored["usrbio-journal"].get();
     for (int i = 0; i < 4; i++) {
       const uint64_t bytes = rng.below(4) == 0 ? 0 : rng.next();
-      const uint64_t at =
-          rng.below(2) == 0 ? of_ring + 8 + rng.below(20) : of_requests + rng.below(10 * 88);
-      ASSERT_EQ(::pwrite(journal.get(), &bytes, 4, static_cast<off_t>(at)), 4);
+      const uint64_t at = rng.below(2) == 0 ? kRingRecord + 8 + rng.below(20)
+                                            : kRequestRecords + rng.below(10 * 88);
+      ASSERT_EQ(::pwrite(journal, &bytes, 4, static_cast<off_t>(at)), 4);
     }
     std::memcpy(shm_.base, ring.data(), ring.size());
     start(std::move(damaged));
