@@ -474,14 +474,17 @@ Result<void> replace_mount(const StopToken& stop, const std::string& device) {
     return fail(Errc::refused, "another user has mounted the directory");
   }
   FF_TRY(const Fd program, this_program());
-  FF_TRY(send_message(socket.get(), KeeperMessageType::replace, {}, program.get()));
+  // The keeper may have refused and closed its end before.
+  const auto sent = send_message(socket.get(), KeeperMessageType::replace, {}, program.get());
   for (;;) {
     pollfd wait{socket.get(), POLLIN, 0};
     (void)::poll(&wait, 1, kKeeperPollMs);
     FF_TRY(stop.check());
     if (wait.revents == 0) continue;
     FF_TRY(const auto message, receive_message(socket.get(), true));
-    if (!message) return fail(Errc::failed, "the keeper of the mount has ended");
+    if (!message) {
+      return sent ? fail(Errc::failed, "the keeper of the mount has ended") : sent.error();
+    }
     if (message->type == KeeperMessageType::error) return error_of(message->text);
     return {};
   }
