@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +24,9 @@
 #include "e2e/local_cluster.h"
 #include "e2e/mounts.h"
 #include "platform/base/clock.h"
+#include "storage/usrbio/iov_link_name.h"
+#include "storage/usrbio/ring.h"
+#include "storage/usrbio/shm.h"
 
 namespace ff::test {
 namespace {
@@ -332,6 +336,32 @@ TEST_F(MountKeeperTest, WhatAProgramLeavesWhileNobodyServesTheMountIsGivenBack) 
   ::kill(mount.pid(), SIGCONT);
   EXPECT_EQ(program.child().finish(), 128 + SIGKILL);
   EXPECT_TRUE(eventually([&] { return descriptors(mount.pid()) == before; }));
+}
+
+TEST_F(MountKeeperTest, ManyRingsLeaveTheKeeperTheDescriptorsThatItNeeds) {
+  Mount mount(shared_cluster().address(), at("mnt"), {"--no-io-uring", "--threads", "1"});
+  constexpr rlimit kFew = {600, 600};
+  ASSERT_EQ(::prlimit(mount.pid(), RLIMIT_NOFILE, &kFew, nullptr), 0);
+  usrbio::Shm ring;
+  ASSERT_EQ(usrbio::create_shm(usrbio::ring_bytes(1), -1, ring), 0);
+  auto& head = *static_cast<usrbio::RingHeader*>(ring.base);
+  head.magic = usrbio::kRingMagic;
+  head.version = usrbio::kRingVersion;
+  head.entries = 1;
+  for (rlim_t i = 0; i < kFew.rlim_cur + 100; i++) {
+    const std::string link =
+        usrbio::text_of({.id = usrbio::random_id(), .ring = true, .read = true});
+    ASSERT_EQ(::symlink(ring.path.c_str(), (mount / "3fs-virt/iovs/" + link).c_str()), 0);
+  }
+  ::unlink(ring.path.c_str());
+  usrbio::unmap(ring);
+  EXPECT_TRUE(mount.logs("more rings and memory of programs than"));
+  kill_serving_process(mount);
+  put(mount / "few", "text");
+  EXPECT_EQ(get(mount / "few"), "text");
+  const ProcessResult replaced = run_ff({"mount", "--replace", mount.dir()});
+  EXPECT_EQ(replaced.exit, 0) << replaced.err;
+  EXPECT_EQ(get(mount / "few"), "text");
 }
 
 TEST_F(MountKeeperTest, AListingContinuesAndAProgramThatFailsAtOnceIsNotStartedForever) {

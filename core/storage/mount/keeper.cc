@@ -38,6 +38,8 @@ constexpr int64_t kHealthyNs = 10 * kSecond;
 constexpr size_t kQuickDeathsMax = 10;  // in succession
 constexpr int64_t kRestartPauseNs = 200 * kMillisecond;
 constexpr rlim_t kDescriptorsMax = 64 * 1024;
+// What the keeper itself needs, also to start a process: what it holds, sockets, programs.
+constexpr rlim_t kOwnDescriptors = 128;
 
 // In the abstract namespace, so nothing is left behind.
 struct KeeperAddress {
@@ -83,6 +85,11 @@ void raise_descriptor_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, kDescriptorsMax);
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+rlim_t descriptor_limit() {
+  rlimit limit = {};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
 }
 
 // Runs in the child between fork and exec, so it must not allocate or lock.
@@ -240,7 +247,7 @@ void Keeper::accept_command() {
 }
 
 void Keeper::keep_stored(KeeperMessage message) {
-  if (message.fd.get() >= 0) {
+  if (message.fd.get() >= 0 && stored_.size() + kOwnDescriptors < descriptor_limit()) {
     stored_[message.text] = std::move(message.fd);
   } else if (!std::exchange(told_full_, true)) {
     log_warning(
@@ -467,14 +474,17 @@ Result<void> replace_mount(const StopToken& stop, const std::string& device) {
     return fail(Errc::refused, "another user has mounted the directory");
   }
   FF_TRY(const Fd program, this_program());
-  FF_TRY(send_message(socket.get(), KeeperMessageType::replace, {}, program.get()));
+  // The keeper may have refused and closed its end before.
+  const auto sent = send_message(socket.get(), KeeperMessageType::replace, {}, program.get());
   for (;;) {
     pollfd wait{socket.get(), POLLIN, 0};
     (void)::poll(&wait, 1, kKeeperPollMs);
     FF_TRY(stop.check());
     if (wait.revents == 0) continue;
     FF_TRY(const auto message, receive_message(socket.get(), true));
-    if (!message) return fail(Errc::failed, "the keeper of the mount has ended");
+    if (!message) {
+      return sent ? fail(Errc::failed, "the keeper of the mount has ended") : sent.error();
+    }
     if (message->type == KeeperMessageType::error) return error_of(message->text);
     return {};
   }

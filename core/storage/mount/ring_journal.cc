@@ -89,6 +89,8 @@ RingProgress::Taken RingProgress::take(const usrbio::SubmissionEntry& request) {
   journal_->free_requests_.pop_back();
   RingJournal::RequestRecord& record = journal_->request(index);
   const uint32_t number = ring.next_request.load(std::memory_order_relaxed);
+  // The compiler must not write into a record before it is free.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   record.number = number;
   record.ring = ring.ring.load(std::memory_order_relaxed);
   record.request = request;

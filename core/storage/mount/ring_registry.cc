@@ -143,7 +143,8 @@ bool RingRegistry::serve_turn() {
   // Taking entries never closes other rings, so the vector does not change.
   for (const auto& ring : rings_) {
     // The end of a batch wakes this task.
-    if (running >= kRunningMax || journal_->room() < RingServer::kBatchMax) return false;
+    if (running >= kRunningMax) return false;
+    if (journal_->room() < RingServer::kBatchMax && !ring->repeats()) continue;
     const size_t before = ring->running();
     const uint32_t taken = ring->take_requests();
     running += ring->running() - before;
@@ -188,6 +189,7 @@ Task<void> RingRegistry::check_lost_owners() {
 
 Result<const RingRegistry::Link*> RingRegistry::add(const std::string& name,
                                                     const std::string& target, Owner owner) {
+  if (journal_ == nullptr) return errno_error(EOPNOTSUPP, "USRBIO");  // start() has failed
   const auto parsed = usrbio::parse_iov_link_name(name);
   if (!parsed) return errno_error(EINVAL, printable(name));
   if (links_.contains(name)) return errno_error(EEXIST, printable(name));

@@ -80,9 +80,9 @@ Result<std::shared_ptr<RingServer>> RingServer::restore(RingContext& context,
   auto progress = context.journal().take_left(number);
   if (!progress) return invalid("the ring is not in the journal");
   // The program may have changed the header since.
-  if (file.size < usrbio::ring_bytes(progress->entries())) {
+  const uint64_t bytes = usrbio::ring_bytes(progress->entries());
+  if (bytes == 0 || file.size < bytes)
     return invalid("the ring file does not have the size of the ring");
-  }
   FF_TRY(auto memory, map_client_memory(file));
   const usrbio::Ring ring(memory.bytes.data(), progress->entries());
   FF_TRY(const auto left, progress->recover(ring.head().completed.load()));

@@ -73,6 +73,8 @@ class RingServer final : public std::enable_shared_from_this<RingServer>, privat
   // Tells the program that it must wake the daemon from now on. False: entries arrived meanwhile.
   bool prepare_to_sleep();
   int priority() const { return name_.priority; }
+  // It takes what the predecessor has taken, which needs no room in the journal.
+  bool repeats() const { return !repeats_.empty(); }
   // Batches in flight.
   size_t running() const { return running_; }
   // Takes no more entries. Batches in flight complete.

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <cstring>
 #include <iostream>
 #include <string>
 
@@ -102,6 +105,129 @@ TEST(RingJournal, RefusesAnotherVersion) {
   EXPECT_EQ(opened.error().code, Errc::unsupported);
   ASSERT_EQ(::ftruncate(journal->fd(), 4096), 0);
   EXPECT_FALSE(RingJournal::open(Fd(::dup(journal->fd()))).ok());
+}
+
+// A daemon that runs one instruction at a time, with a ring in shared memory.
+class SteppedDaemon {
+ public:
+  struct SharedRing {
+    usrbio::Shared32 completed;
+    std::array<uint32_t, kJournalEntries> slots;  // of completions
+  };
+  SteppedDaemon() : journal_(std::move(RingJournal::create()).value()) {
+    void* const memory = ::mmap(nullptr, sizeof(SharedRing), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ring_ = static_cast<SharedRing*>(memory);
+    pid_ = ::fork();
+    if (pid_ == 0) run();
+    may_step_ = wait_for_stop() == SIGSTOP;
+  }
+  ~SteppedDaemon() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    ::munmap(ring_, sizeof(SharedRing));
+  }
+  bool may_step() const { return may_step_; }
+  // False: it has done everything.
+  bool step() {
+    EXPECT_EQ(::ptrace(PTRACE_SINGLESTEP, pid_, nullptr, nullptr), 0);
+    const int stopped_by = wait_for_stop();
+    EXPECT_TRUE(stopped_by == SIGTRAP || stopped_by == SIGSTOP);
+    return stopped_by == SIGTRAP;
+  }
+  int journal() const { return journal_->fd(); }
+  const SharedRing& ring() const { return *ring_; }
+
+ private:
+  int wait_for_stop() const {
+    int status = 0;
+    return ::waitpid(pid_, &status, 0) == pid_ && WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+  }
+  [[noreturn]] void run() {
+    const auto journal = open_journal(journal_->fd());
+    auto progress = std::move(journal->add(kNumber, kJournalEntries)).value();
+    std::vector<RingProgress::Taken> taken;
+    const auto take = [&] {
+      const auto slot = static_cast<uint32_t>(taken.size());
+      taken.push_back(progress.take(request_with_slot(slot)));
+    };
+    uint32_t completed = 0;
+    const auto complete = [&](uint32_t slot) {
+      ring_->slots[completed] = slot;
+      progress.complete(taken[slot].record, completed++);
+    };
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(1);
+    (void)::raise(SIGSTOP);
+    for (int i = 0; i < 3; i++) take();
+    complete(2);
+    complete(0);
+    progress.publish(ring_->completed, completed);
+    take();  // into a record that was used
+    take();
+    complete(3);
+    progress.publish(ring_->completed, completed);
+    complete(1);
+    take();
+    complete(4);
+    progress.publish(ring_->completed, completed);
+    (void)::raise(SIGSTOP);
+    ::_exit(0);
+  }
+
+  const std::unique_ptr<RingJournal> journal_;
+  SharedRing* ring_ = nullptr;
+  pid_t pid_ = 0;
+  bool may_step_ = false;
+};
+
+std::string bytes_of(int fd) {
+  std::string bytes(kMiB, '\0');
+  const ssize_t size = ::pread(fd, bytes.data(), bytes.size(), 0);
+  bytes.resize(static_cast<size_t>(size));
+  return bytes;
+}
+
+// What a successor finds if the daemon is killed now.
+void expect_each_once(const std::string& bytes, const SteppedDaemon::SharedRing& ring) {
+  const Fd file(::memfd_create("journal", MFD_CLOEXEC));
+  ASSERT_EQ(::pwrite(file.get(), bytes.data(), bytes.size(), 0),
+            static_cast<ssize_t>(bytes.size()));
+  const auto journal = open_journal(file.get());
+  auto progress = journal->take_left(kNumber);
+  ASSERT_TRUE(progress);
+  const auto left = progress->recover(ring.completed.load());
+  ASSERT_TRUE(left.ok()) << left.error().message;
+  EXPECT_EQ(progress->completed(), ring.completed.load());
+  EXPECT_EQ(journal->room(), RingJournal::kRequestsMax - left->size());
+  std::vector<int> times(progress->next_request());
+  for (const auto& one : *left) {
+    ASSERT_LT(one.request.slot, times.size());
+    times[one.request.slot]++;
+  }
+  for (uint32_t i = 0; i < ring.completed.load(); i++) {
+    ASSERT_LT(ring.slots[i], times.size());
+    times[ring.slots[i]]++;
+  }
+  EXPECT_EQ(times, std::vector<int>(times.size(), 1)) << "completed: " << ring.completed.load();
+}
+
+TEST(RingJournal, ASuccessorRepeatsTheRightOnesWhicheverInstructionWasTheLast) {
+  SteppedDaemon daemon;
+  if (!daemon.may_step()) GTEST_SKIP() << "processes cannot be traced here";
+  std::string before;
+  uint32_t completed = 0;
+  size_t steps = 0, states = 0;
+  while (daemon.step() && !HasFailure()) {
+    steps++;
+    std::string now = bytes_of(daemon.journal());
+    if (now == before && completed == daemon.ring().completed.load()) continue;
+    expect_each_once(now, daemon.ring());
+    before = std::move(now);
+    completed = daemon.ring().completed.load();
+    states++;
+  }
+  EXPECT_EQ(completed, 5u);
+  std::cout << steps << " instructions, " << states << " states\n";
 }
 
 // No memory is registered, so each request fails at once.
@@ -202,9 +328,11 @@ void kill_often(int32_t depth, uint32_t least, SeededRng& rng) {
   while (!program.serves() && clock.steady_ns() < end_ns) {
   }
   for (int kills = 0; kills <= kKills && !testing::Test::HasFailure(); kills++) {
-    // At any moment: while it starts, and while it works.
+    // While it works, or at any moment, mostly while it starts.
+    const bool works = rng.below(2) == 0;
     const uint32_t until = program.submitted() + static_cast<uint32_t>(rng.below(300));
-    while (program.submitted() < until && clock.steady_ns() < end_ns && rng.below(2000) != 0) {
+    while (program.submitted() < until && clock.steady_ns() < end_ns &&
+           (works || rng.below(2000) != 0)) {
       program.submit(least * rng.below(4));
       program.reap();
       if (testing::Test::HasFailure()) break;

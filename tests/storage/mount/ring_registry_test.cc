@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iostream>
 #include <utility>
 
 #include "storage/client/file_system_world.h"
@@ -219,6 +220,71 @@ TEST_F(RingRegistryTest, WithoutTheJournalRingsEndAndMemoryStays) {
   EXPECT_EQ(rings_->find(ring_name_, owner_.uid), nullptr);
   EXPECT_NE(rings_->find(data_name_, owner_.uid), nullptr);
   EXPECT_EQ(store_->count("usrbio-journal"), 1u);
+}
+
+TEST_F(RingRegistryTest, AJournalThatIsFullOfRequestsIsWorkedOff) {
+  const uint64_t ring = rings_->find(ring_name_, 0)->number;
+  const auto left = store_->of_the_dead();
+  auto journal =
+      std::move(RingJournal::open(Fd(::dup(left->stored["usrbio-journal"].get())))).value();
+  auto progress = journal->take_left(ring);
+  ASSERT_TRUE(progress);
+  while (journal->room() > 0) (void)progress->take({});
+  ring_.head().submitted.store(RingJournal::kRequestsMax);
+  start(left->of_the_dead());
+  rings_->restore();
+  EXPECT_TRUE(
+      eventually([&] { return ring_.head().completed.load() == RingJournal::kRequestsMax; }));
+  EXPECT_EQ(rings_->journal().room(), RingJournal::kRequestsMax);
+}
+
+// The record of the first ring begins here, those of requests begin behind all such records.
+constexpr uint64_t kRingRecord = 64;
+constexpr uint64_t kRequestRecords = kRingRecord + 32 * RingJournal::kRingsMax;
+
+TEST_F(RingRegistryTest, ARingWithAnImpossibleNumberOfEntriesEnds) {
+  const auto good = store_->of_the_dead();
+  for (const uint32_t entries : {uint32_t{0}, uint32_t{1} << 20, UINT32_MAX}) {
+    auto damaged = good->of_the_dead();
+    const int journal = damaged->stored["usrbio-journal"].get();
+    ASSERT_EQ(::pwrite(journal, &entries, sizeof entries, kRingRecord + 8), 4);
+    start(std::move(damaged));
+    rings_->restore();
+    EXPECT_EQ(rings_->find(ring_name_, owner_.uid), nullptr) << entries;
+    EXPECT_NE(rings_->find(data_name_, owner_.uid), nullptr);
+  }
+}
+
+TEST_F(RingRegistryTest, ADamagedJournalDoesNoHarm) {
+  submit(5000, 1);
+  const auto good = store_->of_the_dead();
+  const std::string ring(static_cast<const char*>(shm_.base), shm_.size);
+  const uint64_t seed = system_seed();
+  std::cout << "seed " << seed << "\n";
+  SeededRng rng(seed);
+  for (int times = 0; times < 100; times++) {
+    auto damaged = good->of_the_dead();
+    const int journal = damaged->stored["usrbio-journal"].get();
+    for (int i = 0; i < 4; i++) {
+      const uint64_t bytes = rng.below(4) == 0 ? 0 : rng.next();
+      const uint64_t at = rng.below(2) == 0 ? kRingRecord + 8 + rng.below(20)
+                                            : kRequestRecords + rng.below(10 * 88);
+      ASSERT_EQ(::pwrite(journal, &bytes, 4, static_cast<off_t>(at)), 4);
+    }
+    std::memcpy(shm_.base, ring.data(), ring.size());
+    start(std::move(damaged));
+    rings_->restore();
+    pass(100 * kMillisecond);
+    EXPECT_NE(rings_->find(data_name_, owner_.uid), nullptr);
+    run(rings_->close());
+  }
+}
+
+TEST_F(RingRegistryTest, WithoutAStartThereAreNoLinks) {
+  rings_ = std::make_unique<RingRegistry>(
+      stage_.world.loop(), *operations_, pool_,
+      [](const ClientMemoryFile& file) { return map_client_memory(file); }, nullptr);
+  EXPECT_EQ(rings_->add(ring_name_, shm_.path, owner_).error().sys, EOPNOTSUPP);
 }
 
 TEST_F(RingRegistryTest, ContinuesManyLinks) {
