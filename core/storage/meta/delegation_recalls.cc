@@ -77,7 +77,7 @@ void DelegationRecalls::drop_old() {
   std::erase_if(leases_, [&](const auto& one) {
     return one.second->users == 0 && one.second->since_ns < old_ns;
   });
-  std::erase_if(asked_, [&](const auto& one) { return one.second < old_ns; });
+  std::erase_if(asked_, [&](const auto& one) { return one.second.since_ns < old_ns; });
   if (contended_.size() > kContendedMax) contended_.clear();
 }
 
@@ -87,11 +87,14 @@ Task<Result<void>> DelegationRecalls::recall(DelegationConflict conflict) {
   Lease& lease = use.lease();
   const int64_t began_ns = loop_.now_ns();
   contended_[conflict.dir] = began_ns;
+  FF_CO_TRY(const uint64_t number, co_await namespace_.mark_recalled(conflict));
   const std::pair what(conflict.lease, conflict.dir);
-  const auto [asked, first] = asked_.emplace(what, began_ns);
-  const int64_t asked_ns = asked->second;
-  if (first) recalls_.add();
-  FF_CO_TRY(co_await namespace_.mark_recalled(conflict));
+  const Asked now{.number = number, .since_ns = began_ns};
+  const auto [asked, first] = asked_.emplace(what, now);
+  const bool again = asked->second.number != number;
+  if (again) asked->second = now;
+  const int64_t asked_ns = asked->second.since_ns;
+  if (first || again) recalls_.add();
   lease.recalled.insert(conflict.dir);
   lease.recalled_event.set();
   for (int64_t look_ns = kLookFirstNs;; look_ns = std::min(2 * look_ns, kLookLastNs)) {

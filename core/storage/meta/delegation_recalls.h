@@ -78,7 +78,14 @@ class DelegationRecalls {
   Counter& ended_;
   std::map<uint64_t, std::unique_ptr<Lease>> leases_;
   std::map<InodeId, int64_t> contended_;  // when it was recalled last (steady clock)
-  std::map<std::pair<uint64_t, InodeId>, int64_t> asked_;  // since when it is being recalled
+  // Since when this server has seen a directory being recalled (steady clock). A call may end
+  // before the directory is given back, perhaps to another server, and then delegated and recalled
+  // again: that recall has another number.
+  struct Asked {
+    uint64_t number = 0;
+    int64_t since_ns = 0;
+  };
+  std::map<std::pair<uint64_t, InodeId>, Asked> asked_;  // by lease and directory
 };
 
 }  // namespace ff::meta

@@ -253,8 +253,9 @@ class Namespace {
     uint64_t beat = 0;
   };
   Task<Result<HolderState>> holder_state(DelegationConflict conflict);
-  // Tells the holder with its next batch or renewal.
-  Task<Result<void>> mark_recalled(DelegationConflict conflict);
+  // Tells the holder with its next batch or renewal. Returns the number of the recall, which stays
+  // the same until the directory is given back, whichever server asks.
+  Task<Result<uint64_t>> mark_recalled(DelegationConflict conflict);
   Task<Result<void>> refuse_renewals(uint64_t lease);
   // Ends the lease if it has not been renewed since `beat`.
   Task<Result<void>> end_lease(uint64_t lease, uint64_t beat);

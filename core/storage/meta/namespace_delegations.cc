@@ -65,9 +65,17 @@ InodeId grant_ids(wire::DelegationLease& lease, uint64_t grant, InodeId first, u
   return first;
 }
 
+// A version without numbers changes `recalled` alone.
+void fit_recall_numbers(wire::DelegationLease& lease) {
+  lease.mutable_recall_numbers()->Resize(lease.recalled_size(), 0);
+}
+
 void forget_recall(wire::DelegationLease& lease, InodeId dir) {
+  fit_recall_numbers(lease);
   for (int i = lease.recalled_size() - 1; i >= 0; i--) {
-    if (lease.recalled(i) == dir) lease.mutable_recalled()->erase(lease.recalled().begin() + i);
+    if (lease.recalled(i) != dir) continue;
+    lease.mutable_recalled()->erase(lease.recalled().begin() + i);
+    lease.mutable_recall_numbers()->erase(lease.recall_numbers().begin() + i);
   }
 }
 
@@ -363,17 +371,28 @@ Task<Result<Namespace::HolderState>> Namespace::holder_state(DelegationConflict 
   co_return state;
 }
 
-Task<Result<void>> Namespace::mark_recalled(DelegationConflict conflict) {
-  kv::TxnFunction function = [conflict](kv::Txn& txn) -> Task<Result<void>> {
+Task<Result<uint64_t>> Namespace::mark_recalled(DelegationConflict conflict) {
+  uint64_t number = 0;
+  kv::TxnFunction function = [conflict, &number](kv::Txn& txn) -> Task<Result<void>> {
+    number = 0;
     FF_CO_TRY(auto lease, co_await find_lease(txn, conflict.lease));
     if (!lease) co_return Result<void>();
+    fit_recall_numbers(*lease);
     const auto& recalled = lease->recalled();
-    if (std::ranges::find(recalled, conflict.dir) != recalled.end()) co_return Result<void>();
+    const auto place = std::ranges::find(recalled, conflict.dir) - recalled.begin();
+    if (place < recalled.size()) {
+      number = lease->recall_numbers(static_cast<int>(place));
+      co_return Result<void>();
+    }
+    number = lease->recalls() + 1;
+    lease->set_recalls(number);
     lease->add_recalled(conflict.dir);
+    lease->add_recall_numbers(number);
     put_lease(txn, conflict.lease, *lease);
     co_return Result<void>();
   };
-  co_return co_await change(std::move(function));
+  FF_CO_TRY(co_await change(std::move(function)));
+  co_return number;
 }
 
 Task<Result<void>> Namespace::refuse_renewals(uint64_t number) {

@@ -334,6 +334,30 @@ TEST_P(RecallsTest, ADeadHolderLosesItsLease) {
   run(gate_.wait_empty());
 }
 
+// A call gives up before the directory is given back, to another server, and much later the holder
+// has the directory again.
+TEST_P(RecallsTest, AHolderThatGaveItBackMeanwhileKeepsItsLease) {
+  hold();
+  const auto give_up = [this] {
+    return run(with_deadline(loop(), loop().now_ns() + 20 * kMillisecond, "gives up",
+                             recalls_.recall({dir_, kHeldLease})));
+  };
+  ASSERT_FALSE(give_up().ok());
+  ASSERT_TRUE(apply({give_back(dir_)}).ok());
+  clock().skip(DelegationRecalls::kRecallNs);
+  renew(kHeldLease, false);
+  ASSERT_TRUE(run(names().delegate(kHeldLease, dir_))->granted);
+  // Another server, too, may be the first that recalls it again.
+  ASSERT_TRUE(run(names().mark_recalled({dir_, kHeldLease})).ok());
+  ASSERT_FALSE(give_up().ok());
+  const auto state = run(names().holder_state({dir_, kHeldLease}));
+  EXPECT_TRUE(state.ok() && state->holds && !state->ending);
+  clock().skip(DelegationRecalls::kRecallNs);  // but this recall counts from its first call on
+  renew(kHeldLease, false);
+  ASSERT_FALSE(give_up().ok());
+  EXPECT_TRUE(run(names().holder_state({dir_, kHeldLease}))->ending);
+}
+
 TEST_P(RecallsTest, AHolderThatKeepsItLosesItsLeaseToo) {
   hold();
   bool over = false;
