@@ -78,6 +78,7 @@ void File::on_update(meta::InodeView view, int64_t asked_ns) {
   // An unreported length counts, unless the file was truncated meanwhile.
   if (!cut) view_.inode.length = std::max(written, behind_.end_offset());
   if (cut) behind_.discard(view_.inode.length, UINT64_MAX);
+  if (cut) end_ = behind_.end_offset();  // what was written before is gone
   if (cut) cut_ns_ = of_.loop().now_ns();
   if (cut || view_.inode.length < before) withdraw_snapshot();
   refreshed_ns_ = of_.loop().now_ns();

@@ -116,6 +116,19 @@ TEST_F(ReadSnapshotTest, ALateReplyDoesNotUndoATruncation) {
   EXPECT_TRUE(io::ok(run(file->close())));
 }
 
+// As replies to reads past the end, which arrive while the truncation is under way.
+TEST_F(ReadSnapshotTest, RepliesDuringATruncationDoNotUndoIt) {
+  const FileRef file = make_open("a", "old text");  // no server knows its length
+  auto view = run(metadata().truncate({}, file->ref(), 3, std::nullopt));
+  ASSERT_TRUE(io::ok(view));
+  for (int i = 0; i < 3; i++) {
+    file->on_update(*view, stage_.world.loop().now_ns());
+    EXPECT_EQ(file->inode().length, view->inode.length);
+  }
+  EXPECT_TRUE(io::ok(run(file->close())));
+  EXPECT_EQ(run(metadata().stat(file->ref(), false))->inode.length, 3u);
+}
+
 TEST_F(ReadSnapshotTest, AClosedFileHasNone) {
   const FileRef file = make_open("a", "text");
   const FileRef reader = owner_.files().reader(*file);
