@@ -390,7 +390,8 @@ class SnapshotHistoryTest : public SnapshotsTest {
       const auto handle = any(rng, &Handle::reads);
       if (!handle) return;
       serving().gate.spawn([](Operations& by, uint64_t from, uint64_t at) -> Task<void> {
-        (void)co_await by.read(from, at, 1000, {});
+        const ByteSpan none;
+        (void)co_await by.read(from, at, 1000, none);
       }(operations(), handle->number, offset(rng)));
     }
   }
