@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -44,12 +45,15 @@ class VersionedFile {
 
   // One change, by the only writer.
   void change() {
+    if (written_end_ == 0) expect_empty();  // what readers have asked before may come late
     const uint64_t kind = rng_.below(12);
     if (kind > 0) return write(kind < 6 ? file_ : direct_, rng_.below(kPages));
     // From the start of a truncation on, a page may be gone; from its end on, older ones are.
     for (auto& one : written_) one = 0;
     const bool cut = ::ftruncate(direct_, 0) == 0;
     EXPECT_TRUE(cut) << std::strerror(errno);
+    written_end_ = 0;
+    expect_empty();
     oldest_ = version_ + 1;
   }
   // Any page, by any reader: through the mount, not from pages that the kernel has.
@@ -71,12 +75,17 @@ class VersionedFile {
 
  private:
   static off_t offset(size_t page) { return static_cast<off_t>(page * kPageBytes); }
+  void expect_empty() const {
+    alignas(kPageBytes) Page data;
+    EXPECT_EQ(::pread(direct_, data.data(), kPageBytes, 0), 0) << "behind a truncation";
+  }
   void write(int file, size_t page) {
     alignas(kPageBytes) Page data;
     data.fill(++version_);
     const ssize_t put = ::pwrite(file, data.data(), kPageBytes, offset(page));
     EXPECT_EQ(put, static_cast<ssize_t>(kPageBytes)) << std::strerror(errno);
     written_[page] = version_;
+    written_end_ = std::max(written_end_, page + 1);
   }
 
   const std::string name_;
@@ -84,6 +93,7 @@ class VersionedFile {
   int file_ = -1;    // its writes go to write-behind
   int direct_ = -1;  // bypasses the pages of the kernel
   uint64_t version_ = 0;
+  size_t written_end_ = 0;                                  // pages
   std::array<std::atomic<uint64_t>, kPages> written_ = {};  // acknowledged; 0: may be gone
   std::atomic<uint64_t> oldest_ = 0;                        // any that is there is as new
 };

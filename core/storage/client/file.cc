@@ -64,7 +64,9 @@ std::vector<FilePart> File::parts(uint64_t offset, uint64_t size) const {
   return file_parts(view_.inode.id, chunk_size(), chains_, offset, size);
 }
 
-void File::on_update(meta::InodeView view) {
+void File::on_update(meta::InodeView view, int64_t asked_ns) {
+  // A later request may get a lower number, too: if the servers have lost a truncation.
+  if (view.inode.truncate_seq < view_.inode.truncate_seq && asked_ns <= cut_ns_) return;
   of_.apply_local_writes(view.inode);
   const bool told = length_published() && behind_.empty();
   const uint64_t written = told ? view.inode.length : std::max(end_, view.inode.length);
@@ -76,6 +78,8 @@ void File::on_update(meta::InodeView view) {
   // An unreported length counts, unless the file was truncated meanwhile.
   if (!cut) view_.inode.length = std::max(written, behind_.end_offset());
   if (cut) behind_.discard(view_.inode.length, UINT64_MAX);
+  if (cut) end_ = behind_.end_offset();  // what was written before is gone
+  if (cut) cut_ns_ = of_.loop().now_ns();
   if (cut || view_.inode.length < before) withdraw_snapshot();
   refreshed_ns_ = of_.loop().now_ns();
 }
@@ -123,10 +127,11 @@ bool File::capability_ended(const Error& error) {
 // A missing chunk is a hole, unless the file was removed or truncated meanwhile. This checks that.
 Task<Result<void>> File::check_exists(bool hole, int64_t began_ns) {
   if (!hole || refreshed_ns_ >= began_ns) co_return Result<void>();
+  const int64_t asked_ns = of_.loop().now_ns();
   auto view = co_await of_.metadata_.stat(ref(), false);
   if (!view && view.error().code == Errc::stale) co_return stale_error(view_.inode);
   FF_CO_TRY(Result<void>(view ? Result<void>() : view.error()));
-  on_update(std::move(*view));
+  on_update(std::move(*view), asked_ns);
   co_return Result<void>();
 }
 
@@ -464,10 +469,11 @@ Task<Result<uint64_t>> File::append(ByteView from, uint64_t origin) {
   }
   FF_CO_TRY(co_await publish_length());
   FF_CO_TRY(std::string right, co_await capability());
+  const int64_t asked_ns = of_.loop().now_ns();
   FF_CO_TRY(auto view,
             co_await of_.metadata_.append(view_.inode.id, from.size(), std::move(right), origin));
   const uint64_t offset = view.inode.length - from.size();
-  on_update(std::move(view));
+  on_update(std::move(view), asked_ns);
   FF_CO_TRY(co_await write(offset, from));
   co_return offset;
 }
@@ -482,6 +488,7 @@ Task<Result<void>> File::flush_length(bool closed) {
                                               .mtime_ns = length_dirty_ ? time_ns : 0,
                                               .closed = closed};
   const uint64_t told = end_;
+  const int64_t asked_ns = of_.loop().now_ns();
   length_dirty_ = false;
   length_flushes_++;
   auto view =
@@ -496,7 +503,7 @@ Task<Result<void>> File::flush_length(bool closed) {
   }
   if (end_ == told) end_ = 0;
   if (written.mtime_ns != 0) reported_writes_++;
-  on_update(std::move(*view));
+  on_update(std::move(*view), asked_ns);
   save_length();
   co_return Result<void>();
 }
@@ -560,10 +567,11 @@ Task<Result<void>> File::truncate(uint64_t length, uint64_t origin) {
   FF_CO_TRY(std::string right, co_await capability());
   meta::Caller opener;
   opener.origin = origin;
+  const int64_t asked_ns = of_.loop().now_ns();
   FF_CO_TRY(auto view, co_await of_.metadata_.truncate(opener, ref(), length, std::move(right)));
   end_ = 0;
   length_dirty_ = time_dirty_ = false;
-  on_update(std::move(view));
+  on_update(std::move(view), asked_ns);
   save_length();
   co_return Result<void>();
 }
@@ -572,8 +580,9 @@ Task<Result<meta::Inode>> File::refresh() {
   const uint64_t told = reported_writes_;
   FF_CO_TRY(co_await publish_length());
   if (reported_writes_ != told) co_return view_.inode;
+  const int64_t asked_ns = of_.loop().now_ns();
   FF_CO_TRY(auto view, co_await of_.metadata_.stat(ref(), false));
-  on_update(std::move(view));
+  on_update(std::move(view), asked_ns);
   co_return view_.inode;
 }
 

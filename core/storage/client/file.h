@@ -33,8 +33,9 @@ class File : public std::enable_shared_from_this<File> {
   Task<Result<uint64_t>> stored_length();
 
   const meta::InodeView& view() const { return view_; }
-  // Takes the attributes that a server has just returned.
-  void on_update(meta::InodeView view);
+  // Takes the attributes that a server has returned for a request of `asked_ns` (loop clock). They
+  // are dropped if they are from before a truncation that this file knows since.
+  void on_update(meta::InodeView view, int64_t asked_ns);
   // The last known attributes. The length includes what was written here.
   const meta::Inode& inode() const { return view_.inode; }
   meta::InodeRef ref() const { return view_.ref(); }
@@ -150,6 +151,7 @@ class File : public std::enable_shared_from_this<File> {
   int64_t capability_ns_;                         // when it was issued
   uint64_t renewals_ = 0;                         // of the capability; the last one counts
   int64_t refreshed_ns_;                          // when the attributes were last confirmed
+  int64_t cut_ns_ = INT64_MIN;                    // when it was last told of a truncation
   bool closed_ = false;
   uint64_t end_ = 0;           // end of the writes since the last report
   bool length_dirty_ = false;  // bytes were written or stored since the last report

@@ -132,10 +132,11 @@ Task<void> DeferredCloses::retry(std::shared_ptr<File> file) {
     if (stored) break;
     const auto waited = co_await sleep_for(of_.loop(), kRoomPauseNs);
     if (!waited) co_return;  // close() drops it
+    const int64_t asked_ns = of_.loop().now_ns();
     auto there = co_await of_.metadata_.stat(file->ref(), false);
     // The session of a removed file is open still, so that servers know the file.
     removed = there ? there->inode.links == 0 && file->closed_ : is_removed(there.error());
-    if (there) file->on_update(std::move(*there));  // it may have been truncated
+    if (there) file->on_update(std::move(*there), asked_ns);  // it may have been truncated
   }
   if (removed) file->behind_.drop_buffers();
   forget(*file);

@@ -68,12 +68,13 @@ Task<Result<meta::InodeView>> Operations::open_inode(meta::Caller caller, Cached
     if (writes) cached.counted_writes = 0;
     co_return file->view();
   }
+  const int64_t asked_ns = files_.loop().now_ns();
   auto view =
       co_await files_.metadata().open(std::move(caller), cached.ref(), rights, std::nullopt);
   // The file has no name any more but is open; opened through /proc/self/fd, for example.
   if (!view && view.error().sys == ENOENT) co_return file->view();
   FF_CO_TRY(meta::InodeView now, std::move(view));
-  file->on_update(std::move(now));
+  file->on_update(std::move(now), asked_ns);
   co_return file->view();
 }
 
@@ -117,6 +118,8 @@ Task<Result<Operations::Opened>> Operations::open(meta::Caller caller, meta::Ino
   meta::Caller cutter;
   cutter.origin = caller.origin;
   auto view = co_await open_inode(std::move(caller), *cached, rights_of(flags));
+  // This mount has changed the file meanwhile: a new one may not know of a truncation.
+  if (view && cached->changes != changes) (void)co_await cached->file()->refresh();
   Result<void> fit = view ? check_name_current(*cached, view->inode) : view.error();
   if (fit && (flags & O_TRUNC) != 0) {
     fit = co_await truncate(cutter, *cached, 0);
@@ -192,10 +195,11 @@ Task<Result<void>> Operations::truncate(meta::Caller caller, CachedInode& cached
       FF_CO_TRY(co_await cached.writer->publish_length());
       cached.writer->discard_unwritten(length);
     }
+    const int64_t asked_ns = files_.loop().now_ns();
     FF_CO_TRY(auto view, co_await files_.metadata().truncate(std::move(caller), cached.ref(),
                                                              length, std::nullopt));
     now = view.inode;
-    if (cached.file() != nullptr) cached.file()->on_update(std::move(view));
+    if (cached.file() != nullptr) cached.file()->on_update(std::move(view), asked_ns);
   }
   inodes_.on_changed(now);
   if (cached.pages_version) ++*cached.pages_version;
@@ -223,10 +227,11 @@ Task<Result<void>> Operations::drop_set_ids(CachedInode& cached) {
   const auto file = cached.writer;
   const uint32_t mode = meta::without_set_ids(file->inode());
   if (mode == file->inode().mode) co_return Result<void>();
+  const int64_t asked_ns = files_.loop().now_ns();
   auto setting = files_.metadata().set_attributes({}, cached.ref(), {.mode = mode});
   FF_CO_TRY(auto view, co_await std::move(setting));
   inodes_.on_changed(view.inode);
-  file->on_update(std::move(view));
+  file->on_update(std::move(view), asked_ns);
   kernel_.invalidate_attributes(cached.id);
   co_return Result<void>();
 }

@@ -91,9 +91,42 @@ TEST_F(ReadSnapshotTest, ATruncationWithdrawsIt) {
   // Another client truncates it, and this one is told.
   auto view = run(metadata().truncate({}, file->ref(), 1, std::nullopt));
   ASSERT_TRUE(io::ok(view));
-  file->on_update(std::move(*view));
+  file->on_update(std::move(*view), stage_.world.loop().now_ns());
   EXPECT_FALSE(published(*file));
   EXPECT_TRUE(io::ok(run(file->close())));
+}
+
+// A reply that has been under way since before a truncation does not bring the old length back.
+TEST_F(ReadSnapshotTest, ALateReplyDoesNotUndoATruncation) {
+  const FileRef file = make_open("a", "old text");
+  const int64_t asked_ns = stage_.world.loop().now_ns();
+  EXPECT_TRUE(io::ok(run(file->truncate(8))));  // the servers know the length
+  auto late = run(metadata().stat(file->ref(), false));
+  ASSERT_TRUE(io::ok(late));
+  EXPECT_TRUE(io::ok(run(file->truncate(3))));
+  file->on_update(*late, asked_ns);
+  EXPECT_EQ(file->inode().length, 3u);
+  EXPECT_TRUE(io::ok(run(file->write(3, as_bytes(" end")))));
+  EXPECT_TRUE(io::ok(run(file->publish_length())));
+  EXPECT_EQ(run(metadata().stat(file->ref(), false))->inode.length, 7u);
+  // Servers that have lost the truncation say so again.
+  pass(kSecond);
+  file->on_update(std::move(*late), stage_.world.loop().now_ns());
+  EXPECT_EQ(file->inode().length, 8u);
+  EXPECT_TRUE(io::ok(run(file->close())));
+}
+
+// As replies to reads past the end, which arrive while the truncation is under way.
+TEST_F(ReadSnapshotTest, RepliesDuringATruncationDoNotUndoIt) {
+  const FileRef file = make_open("a", "old text");  // no server knows its length
+  auto view = run(metadata().truncate({}, file->ref(), 3, std::nullopt));
+  ASSERT_TRUE(io::ok(view));
+  for (int i = 0; i < 3; i++) {
+    file->on_update(*view, stage_.world.loop().now_ns());
+    EXPECT_EQ(file->inode().length, view->inode.length);
+  }
+  EXPECT_TRUE(io::ok(run(file->close())));
+  EXPECT_EQ(run(metadata().stat(file->ref(), false))->inode.length, 3u);
 }
 
 TEST_F(ReadSnapshotTest, AClosedFileHasNone) {

@@ -41,12 +41,14 @@ struct Survivor {
                .write_behind = data.span().size(),
                .delegations = delegations,
                .recovery = table.get(),
-               .data = data.span()}) {}
+               .data = data.span(),
+               .snapshots = &snapshots}) {}
   Memory records, data;
   std::unique_ptr<RecoveryTable> table;
   rpc::GrantScheduler grants;
   std::unique_ptr<net::Transport> transport;
   rpc::ClientContext context;
+  ReadSnapshots snapshots;
   FileSystem files;
 };
 
