@@ -1,11 +1,13 @@
 // fuse_request.cc: converts inodes and errors for the kernel.
 #include "storage/mount/fuse_request.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "platform/base/clock.h"
 
@@ -29,6 +31,13 @@ Result<std::string> FuseRequest::name() {
   std::string name = body.substr(at_, end - at_);
   at_ = end + 1;
   return name;
+}
+
+bool FuseRequest::is_direct_read() const {
+  fuse_read_in in = {};
+  if (header.opcode != FUSE_READ || body.size() < sizeof in) return false;
+  std::memcpy(&in, body.data(), sizeof in);
+  return (in.flags & O_DIRECT) != 0;
 }
 
 uint32_t type_of(meta::InodeType kind) {

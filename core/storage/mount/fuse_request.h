@@ -46,6 +46,8 @@ struct FuseRequest {
   // Reads the next NUL-terminated name.
   Result<std::string> name();
   std::string_view rest() const { return std::string_view(body).substr(at_); }
+  // A READ of a program that has opened the file with O_DIRECT: the kernel keeps no page of it.
+  bool is_direct_read() const;
 
  private:
   Error truncated_error() const;

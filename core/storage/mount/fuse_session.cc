@@ -22,7 +22,7 @@ constexpr size_t kDeviceSlots = 8;  // for /dev/fuse while requests come over io
 // Entries of io_uring for each CPU.
 constexpr size_t kEntriesMin = 4;
 constexpr size_t kEntriesMax = 32;
-static_assert(UringEntries::kBytes == FuseSession::kSlotBytes);
+static_assert(FuseUring::kEntryBytes == FuseSession::kSlotBytes);
 
 // Since Linux 6.6; the installed header is older.
 constexpr uint64_t kDirectIoAllowMmap = uint64_t{1} << 36;
@@ -62,8 +62,7 @@ FuseSession::FuseSession(SystemLoop& loop, FuseDevice& device, chain::BufferPool
               .metrics = metrics,
               .reads = reads_,
               .owner = std::make_shared<RequestQueue>(
-                  loop, [this](auto requests) { take_back(std::move(requests)); }),
-              .on_exhausted = [this] { loop_.post([this] { stop_waiting_for_pages(); }); }} {
+                  loop, [this](auto requests) { take_back(std::move(requests)); })} {
   register_handlers();
   for (Call& call : calls_) {
     if (call.handler == nullptr) continue;
@@ -105,6 +104,7 @@ Task<Result<void>> FuseSession::run(Operations& operations, VirtualDir* virtual_
     FuseRequest request;
     FF_CO_TRY(const bool more, co_await receive(*watch, request));
     if (!more) co_return Result<void>();
+    shared_.owner->take_all();  // workers have read these before
     on_device_request(std::move(request));
     if (count % kRequestsAtOnce != 0) continue;
     YieldWait turn(loop_);
@@ -112,10 +112,15 @@ Task<Result<void>> FuseSession::run(Operations& operations, VirtualDir* virtual_
   }
 }
 
+Result<DeviceReader::State> FuseSession::read_device(FuseRequest& request) {
+  const std::lock_guard lock(shared_.order);
+  return reader_.read(request);
+}
+
 // Waits for a request. False: unmounted.
 Task<Result<bool>> FuseSession::receive(FdWatch& watch, FuseRequest& request) {
   for (;;) {
-    FF_CO_TRY(const auto got, reader_.read(request));
+    FF_CO_TRY(const auto got, read_device(request));
     if (got != DeviceReader::State::empty) co_return got == DeviceReader::State::request;
     follow_device();
     // The repeated requests came first.
@@ -182,7 +187,7 @@ void FuseSession::init(FuseRequest& request) {
     log_error("the FUSE version of the kernel is too old",
               {{"major", in.major}, {"minor", in.minor}});
   write_reply(request, fits ? 0 : EPROTO, fits ? bytes : std::string_view(), {});
-  if (prepared) uring_->register_entries();
+  if (prepared) start_uring();
   if (!prepared) use_device(prepared.error());
   start_workers();
   device_.set_readahead(kReadahead);
@@ -205,18 +210,19 @@ Result<void> FuseSession::prepare_uring(uint64_t offered) {
     error.hint = fmt::format("--memory {}MiB", align_up(needed, kMiB) / kMiB);
     return error;
   }
-  const auto made = std::make_shared<UringEntries>(
-      UringEntries::Options{.fd = device_.fd(),
-                            .memory = slots_.memory_from(slots - queues * entries),
-                            .queues = queues,
-                            .entries = entries});
-  FF_TRY(uring_, FuseUring::create(
-                     loop_, made, [this](FuseRequest one) { on_uring_request(std::move(one)); },
-                     [this](Error why) { use_device(std::move(why)); }));
-  slots_.shrink(slots - queues * entries);
-  entries_ = made;
+  const size_t device_slots = slots - queues * entries;
+  FF_TRY(uring_, FuseUring::create(loop_, {.fd = device_.fd(),
+                                           .memory = slots_.memory_from(device_slots),
+                                           .queues = queues,
+                                           .entries = entries}));
+  slots_.shrink(device_slots);
   log_info("requests come over io_uring", {{"queues", queues}, {"entries", entries}});
   return {};
+}
+
+void FuseSession::start_uring() {
+  uring_->start([this](FuseRequest request) { on_uring_request(std::move(request)); },
+                [this](Error why) { use_device(std::move(why)); });
 }
 
 void FuseSession::use_device(Error why) {
@@ -226,21 +232,12 @@ void FuseSession::use_device(Error why) {
 
 // Requests that wait for the kernel to drop pages must not keep it from sending the requests that
 // this needs: when they have taken all entries of a CPU, they stop waiting.
-void FuseSession::stop_waiting_for_pages() {
-  for (Event* const done : invalidations_) done->set();
-}
-
 void FuseSession::on_uring_request(FuseRequest request) {
-  if (entries_->exhausted(*request.entry)) stop_waiting_for_pages();
-  if (!give_to_worker(request)) serve_uring_request(std::move(request));
-}
-
-void FuseSession::serve_uring_request(FuseRequest request) {
+  if (uring_->exhausted(*request.entry)) {
+    for (Event* const done : invalidations_) done->set();
+  }
   if (is_awaited(request.header)) {
-    const size_t awaited = uring_->awaited();
-    const bool alone = awaited == 1 && workers_idle() && is_small(request);
-    spread(awaited, alone);
-    follow(entries_->cpu_of(*request.entry), alone);
+    follow(uring_->cpu_of(*request.entry), uring_->awaited() == 1 && is_small(request));
   }
   dispatch(std::move(request));
 }
@@ -250,7 +247,7 @@ void FuseSession::on_device_request(FuseRequest request) {
     arrived_.count++;
     arrived_.alone = awaited_ == 0 && workers_idle() && is_small(request);
     arrived_.thread = request.header.pid;
-    spread(awaited_ + arrived_.count, arrived_.alone && arrived_.count == 1);
+    spread(request, awaited_ + arrived_.count, arrived_.alone && arrived_.count == 1);
   }
   dispatch(std::move(request));
 }
@@ -264,8 +261,9 @@ void FuseSession::follow_device() {
          true);
 }
 
-void FuseSession::spread(size_t awaited, bool alone) {
-  if (workers_.empty() || stopping_ || !spread_.on_request(awaited, alone)) return;
+void FuseSession::spread(const FuseRequest& request, size_t awaited, bool alone) {
+  if (workers_.empty() || stopping_) return;
+  if (!spread_.on_request(awaited, alone, request.is_direct_read())) return;
   for (const auto& worker : workers_) worker->receive(spread_.on());
 }
 
@@ -379,7 +377,7 @@ Task<void> FuseSession::invalidate_pages(meta::InodeId inode, uint64_t offset, u
   notifier_.invalidate_inode(nodeid(inode), static_cast<int64_t>(offset),
                              static_cast<int64_t>(size), [done] { done->set(); });
   invalidations_.insert(done.get());
-  if (entries_ != nullptr && entries_->any_exhausted()) done->set();
+  if (uring_ != nullptr && uring_->any_exhausted()) done->set();
   (void)co_await done->wait();
   invalidations_.erase(done.get());
 }

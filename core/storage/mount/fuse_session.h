@@ -71,7 +71,7 @@ class FuseSession final : public KernelCache {
   bool idle() const { return running_.empty() && workers_idle(); }
   // Bytes of slots in use.
   uint64_t slot_bytes() const {
-    const size_t entries = uring_ == nullptr ? 0 : uring_->entries().in_use();
+    const size_t entries = uring_ == nullptr ? 0 : uring_->in_use();
     return (slots_.in_use() + entries) * kSlotBytes;
   }
   // For a process that hands over: the workers read no further requests.
@@ -97,6 +97,7 @@ class FuseSession final : public KernelCache {
   static constexpr size_t kCalls = 64;
 
   void register_handlers();
+  Result<DeviceReader::State> read_device(FuseRequest& request);
   Task<Result<bool>> receive(FdWatch& watch, FuseRequest& request);
   void dispatch(FuseRequest request);
   void init(FuseRequest& request);
@@ -106,12 +107,9 @@ class FuseSession final : public KernelCache {
   void start_workers();
   bool workers_idle() const;
   void take_back(std::vector<FuseRequest> requests);
-  bool give_to_worker(FuseRequest& request);
-  void stop_waiting_for_pages();
   void on_uring_request(FuseRequest request);
-  void serve_uring_request(FuseRequest request);
   void on_device_request(FuseRequest request);
-  void spread(size_t awaited, bool alone);
+  void spread(const FuseRequest& request, size_t awaited, bool alone);
   void follow_device();
   void follow(std::optional<size_t> cpu, bool alone);
   void interrupt(FuseRequest& request);
@@ -184,7 +182,6 @@ class FuseSession final : public KernelCache {
   Options options_;
   FuseSlots slots_;  // of requests from /dev/fuse
   DeviceReader reader_;
-  std::shared_ptr<UringEntries> entries_;
   std::unique_ptr<FuseUring> uring_;
   std::set<Event*> invalidations_;  // that requests wait for
   FollowCpu follow_;

@@ -69,43 +69,26 @@ Result<size_t> possible_cpus() {
   return count;
 }
 
-UringEntries::UringEntries(const Options& options)
-    : fd_(options.fd),
+FuseUring::FuseUring(SystemLoop& loop, const Options& options, std::unique_ptr<Ring> ring)
+    : loop_(loop),
+      fd_(options.fd),
       memory_(options.memory),
       per_queue_(options.entries),
-      in_use_(options.queues) {
-  FF_CHECK(size() > 0 && memory_.size() >= size() * kBytes);
-}
+      ring_(std::move(ring)),
+      in_use_(options.queues) {}
 
-bool UringEntries::any_exhausted() const {
-  return std::ranges::any_of(in_use_, [this](const auto& queue) { return queue == per_queue_; });
-}
+FuseUring::~FuseUring() { loop_.set_waiter(nullptr); }
 
-size_t UringEntries::in_use() const {
-  size_t all = 0;
-  for (const auto& queue : in_use_) all += queue;
-  return all;
-}
-
-FuseUring::FuseUring(SystemLoop& loop, std::shared_ptr<UringEntries> entries,
-                     std::unique_ptr<Ring> ring)
-    : loop_(loop), entries_(std::move(entries)), ring_(std::move(ring)) {}
-
-FuseUring::~FuseUring() {
-  loop_.set_waiter(nullptr);
-  (void)io_uring_submit(&ring_->ring);  // the last replies
-}
-
-Result<std::unique_ptr<FuseUring>> FuseUring::create(SystemLoop& loop,
-                                                     std::shared_ptr<UringEntries> entries,
-                                                     OnRequest on_request, OnFailure on_failure) {
+Result<std::unique_ptr<FuseUring>> FuseUring::create(SystemLoop& loop, const Options& options) {
+  const size_t entries = options.queues * options.entries;
+  FF_CHECK(entries > 0 && options.memory.size() >= entries * kEntryBytes);
   auto ring = std::make_unique<Ring>();
   io_uring_params params = {};
   // Each entry has at most one command under way, and the loop one poll.
   params.flags = IORING_SETUP_SQE128 | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                  IORING_SETUP_TASKRUN_FLAG;
   const int err =
-      -io_uring_queue_init_params(static_cast<unsigned>(entries->size() + 1), &ring->ring, &params);
+      -io_uring_queue_init_params(static_cast<unsigned>(entries + 1), &ring->ring, &params);
   if (err != 0) {
     Error error = errno_error(err, "io_uring");
     if (err == EPERM || err == ENOSYS) {
@@ -115,26 +98,35 @@ Result<std::unique_ptr<FuseUring>> FuseUring::create(SystemLoop& loop,
     return error;
   }
   ring->made = true;
-  std::unique_ptr<FuseUring> made(new FuseUring(loop, std::move(entries), std::move(ring)));
-  made->on_request_ = std::move(on_request);
-  made->on_failure_ = std::move(on_failure);
-  made->watch_loop();
-  loop.set_waiter(made.get());
-  return made;
+  return std::unique_ptr<FuseUring>(new FuseUring(loop, options, std::move(ring)));
 }
 
-void FuseUring::register_entries() {
-  ring_->buffers.resize(entries_->size());
-  for (size_t entry = 0; entry < entries_->size(); entry++) {
-    const ByteSpan memory = entries_->memory(entry);
+void FuseUring::start(std::function<void(FuseRequest)> on_request,
+                      std::function<void(Error)> on_failure) {
+  on_request_ = std::move(on_request);
+  on_failure_ = std::move(on_failure);
+  const size_t entries = in_use_.size() * per_queue_;
+  ring_->buffers.resize(entries);
+  for (size_t entry = 0; entry < entries; entry++) {
+    const ByteSpan memory = memory_of(entry);
     ring_->buffers[entry] = {
         {{memory.data(), sizeof(uring_abi::Headers)}, {memory.data() + kHeaderPage, kWriteMax}}};
     submit(entry, uring_abi::kRegister, 0);
   }
+  watch_loop();
+  loop_.set_waiter(this);
 }
 
-ByteSpan FuseUring::reply_room(size_t entry) const {
-  return entries_->memory(entry).subspan(kHeaderPage);
+ByteSpan FuseUring::memory_of(size_t entry) const {
+  return memory_.subspan(entry * kEntryBytes, kEntryBytes);
+}
+
+ByteSpan FuseUring::reply_room(size_t entry) const { return memory_of(entry).subspan(kHeaderPage); }
+
+size_t FuseUring::in_use() const {
+  size_t all = 0;
+  for (const size_t queue : in_use_) all += queue;
+  return all;
 }
 
 // The kernel reports each time that descriptors of the loop become ready.
@@ -148,7 +140,7 @@ void FuseUring::watch_loop() {
 void FuseUring::submit(size_t entry, uint32_t command, uint64_t commit_id) {
   io_uring_sqe* const to = io_uring_get_sqe(&ring_->ring);
   FF_CHECK(to != nullptr);
-  io_uring_prep_rw(IORING_OP_URING_CMD, to, entries_->fd(), nullptr, 0, 0);
+  io_uring_prep_rw(IORING_OP_URING_CMD, to, fd_, nullptr, 0, 0);
   std::memset(to->cmd, 0, 80);
   to->cmd_op = command;
   if (command == uring_abi::kRegister) {
@@ -157,7 +149,7 @@ void FuseUring::submit(size_t entry, uint32_t command, uint64_t commit_id) {
   }
   uring_abi::Command fields = {};
   fields.commit_id = commit_id;
-  fields.queue = static_cast<uint16_t>(entries_->cpu_of(entry));
+  fields.queue = static_cast<uint16_t>(entry / per_queue_);
   std::memcpy(to->cmd, &fields, sizeof fields);
   io_uring_sqe_set_data64(to, entry);
 }
@@ -201,7 +193,7 @@ void FuseUring::reap() {
 
 void FuseUring::on_completion(size_t entry, int result) {
   if (result == 0) {
-    entries_->in_use_[entries_->cpu_of(entry)]++;
+    in_use_[entry / per_queue_]++;
     awaited_ += is_awaited(header_of(entry)) ? 1 : 0;
     arrived_.push_back(entry);
     loop_.wake(*this);
@@ -222,13 +214,13 @@ void FuseUring::on_wake() {
 
 fuse_in_header FuseUring::header_of(size_t entry) const {
   fuse_in_header header;
-  std::memcpy(&header, headers_of(entries_->memory(entry)).in_out, sizeof header);
+  std::memcpy(&header, headers_of(memory_of(entry)).in_out, sizeof header);
   return header;
 }
 
 // Puts the arguments one behind the other, as /dev/fuse does.
 FuseRequest FuseUring::request_of(size_t entry) const {
-  const auto& from = headers_of(entries_->memory(entry));
+  const auto& from = headers_of(memory_of(entry));
   FuseRequest request;
   request.entry = entry;
   request.reply_room = reply_room(entry);
@@ -248,7 +240,7 @@ FuseRequest FuseUring::request_of(size_t entry) const {
 void FuseUring::reply(size_t entry, uint64_t unique, int error, std::string_view bytes,
                       ByteView data) {
   awaited_ -= is_awaited(header_of(entry)) ? 1 : 0;
-  auto& to = headers_of(entries_->memory(entry));
+  auto& to = headers_of(memory_of(entry));
   const ByteSpan room = reply_room(entry);
   if (bytes.size() + data.size() > room.size()) {
     error = EIO;
@@ -265,7 +257,7 @@ void FuseUring::reply(size_t entry, uint64_t unique, int error, std::string_view
   header.unique = unique;
   std::memcpy(to.in_out, &header, sizeof header);
   to.entry.payload_size = static_cast<uint32_t>(bytes.size() + data.size());
-  entries_->in_use_[entries_->cpu_of(entry)]--;
+  in_use_[entry / per_queue_]--;
   submit(entry, uring_abi::kCommitAndFetch, to.entry.commit_id);
 }
 

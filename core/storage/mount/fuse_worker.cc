@@ -25,13 +25,6 @@ FuseWorker::FuseWorker(SystemLoop& loop, std::unique_ptr<client::SnapshotReader>
       shared_(shared),
       source_(std::move(source)),
       failures_(shared.metrics),
-      inbox_(std::make_shared<RequestQueue>(loop,
-                                            [this](std::vector<FuseRequest> requests) {
-                                              for (FuseRequest& request : requests) {
-                                                if (request.entry) uring_->take(*request.entry);
-                                                on_request(std::move(request));
-                                              }
-                                            })),
       wanted_(loop),
       stop_(loop),
       gate_(loop),
@@ -65,33 +58,15 @@ void FuseWorker::run() {
   (void)::pthread_setname_np(::pthread_self(), source_.thread.c_str());
   // The thread that has started this one may be pinned.
   (void)::sched_setaffinity(0, sizeof source_.cpus, &source_.cpus);
-  if (source_.entries != nullptr) open_ring();
   run_task(loop_, main());
 }
 
-void FuseWorker::open_ring() {
-  auto made = FuseUring::create(
-      loop_, source_.entries,
-      [this](FuseRequest request) {
-        if (uring_->entries().exhausted(*request.entry)) shared_.on_exhausted();
-        on_request(std::move(request));
-      },
-      [](Error why) {
-        log_error("a reply over io_uring was refused", {{"cause", why.message}});
-      });
-  if (made) uring_ = std::move(*made);
-  if (!made) log_warning("a thread has no io_uring", {{"cause", made.error().message}});
-  has_ring_ = uring_ != nullptr;
-}
-
 Task<void> FuseWorker::main() {
-  if (source_.device >= 0) gate_.spawn(read_device());
+  gate_.spawn(read_device());
   (void)co_await stop_.wait();
-  inbox_->close();
   Error reason = fail(Errc::interrupted, "the mount is shutting down");
   co_await gate_.close(std::move(reason));
   co_await reader_->close();
-  uring_.reset();
 }
 
 Task<void> FuseWorker::read_device() {
@@ -116,11 +91,10 @@ Task<void> FuseWorker::read_device() {
 Task<bool> FuseWorker::read_requests(DeviceReader& device, FdWatch* watch) {
   for (size_t count = 1;; count++) {
     FuseRequest request;
-    const auto got = device.read(request);
+    const auto got = read_request(device, request);
     if (!got || *got == DeviceReader::State::unmounted) co_return false;
     Result<void> waited;
     if (*got == DeviceReader::State::request) {
-      on_request(std::move(request));
       if (count % kRequestsAtOnce != 0) continue;
       YieldWait turn(loop_);
       waited = co_await turn;
@@ -133,18 +107,21 @@ Task<bool> FuseWorker::read_requests(DeviceReader& device, FdWatch* watch) {
   }
 }
 
-void FuseWorker::on_request(FuseRequest request) {
-  // The numbers of files are their inodes; only the mounted directory has another one.
-  auto snapshot =
-      request.header.opcode == FUSE_READ ? shared_.snapshots->find(request.header.nodeid) : nullptr;
-  if (snapshot == nullptr) return give_back(std::move(request));
+// Reads a request and serves it, or hands it to the owner.
+Result<DeviceReader::State> FuseWorker::read_request(DeviceReader& device, FuseRequest& request) {
+  client::ReadSnapshotRef snapshot;
+  {
+    const std::lock_guard lock(shared_.order);
+    FF_TRY(const auto got, device.read(request));
+    if (got != DeviceReader::State::request) return got;
+    // The numbers of files are their inodes; only the mounted directory has another one.
+    if (request.is_direct_read()) snapshot = shared_.snapshots->find(request.header.nodeid);
+    if (snapshot == nullptr) shared_.owner->push(std::move(request));
+  }
+  if (snapshot == nullptr) return DeviceReader::State::request;
   under_way_++;
   gate_.spawn(serve(std::move(request), std::move(snapshot)));
-}
-
-void FuseWorker::give_back(FuseRequest request) {
-  if (request.entry) uring_->give(*request.entry);
-  shared_.owner->push(std::move(request));
+  return DeviceReader::State::request;
 }
 
 Task<void> FuseWorker::serve(FuseRequest request, client::ReadSnapshotRef snapshot) {
@@ -169,18 +146,13 @@ Task<void> FuseWorker::serve(FuseRequest request, client::ReadSnapshotRef snapsh
   if (got) {
     const int error = *got ? 0 : failures_.errno_for(got->error(), loop_.now_ns());
     if (*got) shared_.reads.bytes.add(**got);
-    reply(request, error, *got ? room.first(**got) : ByteSpan());
+    write_device_reply(request, error, {}, *got ? room.first(**got) : ByteSpan());
     shared_.reads.seconds.observe_ns(loop_.now_ns() - began_ns);
     answered_++;
   } else {
-    give_back(std::move(request));
+    shared_.owner->push(std::move(request));
   }
   under_way_--;
-}
-
-void FuseWorker::reply(const FuseRequest& request, int error, ByteView data) {
-  if (!request.entry) return write_device_reply(request, error, {}, data);
-  uring_->reply(*request.entry, request.header.unique, error, {}, data);
 }
 
 }  // namespace ff::mount

@@ -2,8 +2,9 @@
 // (client/read_snapshot.h), over connections of its own, and hands all other requests to the owner,
 // the loop that has the state of the mount (fuse_session.h).
 //
-// Requests reach it through a descriptor of /dev/fuse, or over io_uring through the entries that
-// its ring has (fuse_uring.h): the owner gives it the first READ of a CPU.
+// The owner gets the requests of all threads in the order in which the kernel sent them: a READ
+// must not overtake the WRITE of a page that the kernel has dropped since. The queues of io_uring
+// have no common order, so workers read from /dev/fuse only.
 //
 // The owner calls all functions; what is not marked thread-safe belongs to the thread.
 #pragma once
@@ -12,8 +13,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -24,7 +25,6 @@
 #include "platform/base/system_loop.h"
 #include "storage/client/read_snapshot.h"
 #include "storage/mount/device_reader.h"
-#include "storage/mount/fuse_uring.h"
 #include "storage/mount/request_queue.h"
 
 namespace ff::mount {
@@ -47,16 +47,15 @@ class FuseWorker {
     Metrics& metrics;
     ReadMetrics& reads;
     std::shared_ptr<RequestQueue> owner;
-    // A CPU has no entry left. Thread-safe.
-    std::function<void()> on_exhausted;
+    // Held while a thread reads a request and until that is in `owner`, if it is for the owner.
+    std::mutex order = {};
   };
   // How requests reach it.
   struct Source {
     std::string thread = {};  // its name
     cpu_set_t cpus = {};      // where it runs
-    int device = -1;          // of /dev/fuse, which outlives it; -1: over io_uring
+    int device = -1;          // of /dev/fuse, which outlives it
     size_t slot = 0;          // for requests from it
-    std::shared_ptr<UringEntries> entries = nullptr;
   };
 
   // `loop` and `shared` outlive it.
@@ -67,10 +66,6 @@ class FuseWorker {
 
   // Whether it reads requests from /dev/fuse; at first it does not.
   void receive(bool wanted);
-  // Whether it can take() requests of io_uring.
-  bool has_ring() const { return has_ring_; }
-  // Gives it a request, which comes back to the owner if it cannot answer it.
-  void take(FuseRequest request) { inbox_->push(std::move(request)); }
   // Cancels a request of a program that was interrupted, if it is here.
   void interrupt(uint64_t unique, Error reason);
   void set_routing(std::shared_ptr<const cluster::Routing> routing);
@@ -80,25 +75,19 @@ class FuseWorker {
 
  private:
   void run();
-  void open_ring();
   Task<void> main();
   Task<void> read_device();
   Task<bool> read_requests(DeviceReader& device, FdWatch* watch);
-  void on_request(FuseRequest request);
-  void give_back(FuseRequest request);
+  Result<DeviceReader::State> read_request(DeviceReader& device, FuseRequest& request);
   Task<void> serve(FuseRequest request, client::ReadSnapshotRef snapshot);
-  void reply(const FuseRequest& request, int error, ByteView data);
 
   SystemLoop& loop_;
   const std::unique_ptr<client::SnapshotReader> reader_;
   Shared& shared_;
   const Source source_;
   FailureLog failures_;
-  std::unique_ptr<FuseUring> uring_;
-  std::atomic<bool> has_ring_ = false;
   std::atomic<size_t> under_way_ = 0;
   std::atomic<uint64_t> answered_ = 0;
-  std::shared_ptr<RequestQueue> inbox_;
   std::unordered_map<uint64_t, CancelScope*> running_;  // by the unique number of the request
   Event wanted_;                                        // it shall read requests
   FdWatch* watch_ = nullptr;                            // of the descriptor, while it does

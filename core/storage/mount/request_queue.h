@@ -28,19 +28,19 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
     }
     if (first) loop_.post([queue = shared_from_this()] { queue->take_all(); });
   }
-  // On the loop: requests that arrive from now on are dropped.
-  void close() { take_ = nullptr; }
-
- private:
+  // On the loop: what was pushed so far.
   void take_all() {
     std::vector<FuseRequest> taken;
     {
       const std::lock_guard lock(mutex_);
       taken.swap(waiting_);
     }
-    if (take_) take_(std::move(taken));
+    if (take_ && !taken.empty()) take_(std::move(taken));
   }
+  // On the loop: requests that arrive from now on are dropped.
+  void close() { take_ = nullptr; }
 
+ private:
   Loop& loop_;
   Take take_;  // on the loop
   std::mutex mutex_;

@@ -8,24 +8,26 @@ namespace ff::mount {
 
 class SpreadLoad {
  public:
-  // A program that waits for the reply has sent a request; with it, `awaited` are under way.
-  // `alone`: it is small, and no other request is under way. Returns whether on() has changed.
-  bool on_request(size_t awaited, bool alone) {
+  // A program that waits for the reply has sent the owner a request; with it, `awaited` are under
+  // way. `alone`: it is small, and no other request is under way. `for_workers`: a worker may
+  // answer such a request. Returns whether on() has changed.
+  bool on_request(size_t awaited, bool alone, bool for_workers) {
     const bool before = on_;
-    in_row_ = alone ? in_row_ + 1 : 0;
-    if (awaited >= kSpreadAt) on_ = true;
-    if (in_row_ >= kGatherAfter) on_ = false;
+    alone_in_row_ = alone ? alone_in_row_ + 1 : 0;
+    others_in_row_ = for_workers ? 0 : others_in_row_ + 1;
+    if (for_workers && awaited >= kSpreadAt) on_ = true;
+    if (alone_in_row_ >= kGatherAfter || others_in_row_ >= kGatherAfter) on_ = false;
     return on_ != before;
   }
   bool on() const { return on_; }
 
  private:
   static constexpr size_t kSpreadAt = 3;
-  // Requests in a row that came alone.
   static constexpr size_t kGatherAfter = 256;
 
   bool on_ = false;
-  size_t in_row_ = 0;
+  size_t alone_in_row_ = 0;
+  size_t others_in_row_ = 0;  // that are not for workers
 };
 
 }  // namespace ff::mount

@@ -2,6 +2,7 @@
 // socket. Nothing is stored: a worker answers a READ with the version of the snapshot that it has.
 #include "storage/mount/fuse_worker.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -134,9 +135,10 @@ class FuseWorkerTest : public testing::Test {
       wait_for(POLLOUT);
     }
   }
-  void send_read(uint64_t unique) {
+  void send_read(uint64_t unique, uint32_t flags = O_DIRECT) {
     fuse_read_in in = {};
     in.size = kReadBytes;
+    in.flags = flags;
     send(FUSE_READ, unique, in, kFile);
   }
   Reply receive() {
@@ -263,6 +265,23 @@ TEST_F(FuseWorkerTest, AnInterruptReachesTheWorkerThatHasTheRequest) {
   EXPECT_TRUE(eventually([&] { return holding_ == 0; }));
 }
 
+// The kernel would keep the page, though the owner may not have seen a WRITE that it has sent
+// before.
+TEST_F(FuseWorkerTest, ReadsOfPagesThatTheKernelKeepsAreForTheOwner) {
+  const uint64_t next = hold_reads();
+  const size_t held = holding_;
+  for (uint64_t unique = next; unique < next + 128; unique++) {
+    send_read(unique, O_RDONLY);
+    while (receive().header.unique != unique) {
+    }
+  }
+  EXPECT_EQ(holding_, held);
+  for (uint64_t unique = 10; unique < next; unique++) {
+    send(FUSE_INTERRUPT, 1'000'000 + unique, fuse_interrupt_in{.unique = unique}, 0);
+  }
+  EXPECT_TRUE(eventually([&] { return holding_ == 0; }));
+}
+
 TEST_F(FuseWorkerTest, CloseAnswersWhatWorkersHave) {
   (void)hold_reads();
   end_owner();
@@ -273,16 +292,20 @@ TEST_F(FuseWorkerTest, CloseAnswersWhatWorkersHave) {
   EXPECT_TRUE(interrupted);
 }
 
-TEST(SpreadLoadTest, WorkersTakePartWhileSeveralProgramsHaveRequests) {
+TEST(SpreadLoadTest, WorkersTakePartWhileSeveralProgramsHaveRequestsForThem) {
   SpreadLoad spread;
-  for (int i = 0; i < 1000; i++) EXPECT_FALSE(spread.on_request(1, true));
-  EXPECT_FALSE(spread.on_request(2, false));
+  for (int i = 0; i < 1000; i++) EXPECT_FALSE(spread.on_request(1, true, true));
+  EXPECT_FALSE(spread.on_request(2, false, true));
+  EXPECT_FALSE(spread.on_request(3, false, false));
   EXPECT_FALSE(spread.on());
-  EXPECT_TRUE(spread.on_request(3, false));
+  EXPECT_TRUE(spread.on_request(3, false, true));
   EXPECT_TRUE(spread.on());
-  for (int i = 0; i < 1000; i++) spread.on_request(i % 100 == 0 ? 2 : 1, i % 100 != 0);
+  for (int i = 0; i < 1000; i++) spread.on_request(i % 100 == 0 ? 2 : 1, i % 100 != 0, true);
   EXPECT_TRUE(spread.on());
-  for (int i = 0; i < 256; i++) spread.on_request(1, true);
+  for (int i = 0; i < 256; i++) spread.on_request(1, true, true);
+  EXPECT_FALSE(spread.on());
+  EXPECT_TRUE(spread.on_request(3, false, true));
+  for (int i = 0; i < 256; i++) spread.on_request(8, false, false);
   EXPECT_FALSE(spread.on());
 }
 
