@@ -700,8 +700,9 @@ void declare_shares(Command& mount, MountOptions& options) {
       .option(
           "--threads", number(options.threads),
           "Threads that answer the programs: more of them read faster with O_DIRECT on many CPUs, "
-          "fewer leave CPUs and connections to others; default: one for each CPU, at most 16, and "
-          "one altogether on fewer than 4 CPUs")
+          "fewer leave CPUs and connections to others; over io_uring there is one; default: one "
+          "for "
+          "each CPU, at most 16, and one altogether on fewer than 4 CPUs")
       .config("mount.threads");
 }
 

@@ -74,7 +74,7 @@ class Txn {
   // changes keys or values of the range; engines without range conflict detection detect conflicts
   // on it. May be empty in a view(), which detects no conflicts.
   Task<Result<std::vector<Entry>>> range(Range range, std::string guard);
-  // Reads keys, or guarded ranges, in one round trip, so that later get() calls of these keys and
+  // Reads keys, or ranges, in one round trip, so that later get() calls of these keys and
   // range() calls of these ranges with no larger limit need none. Counts as a read of each, and
   // conflicts on all are detected, whether they are used or not. No effect if reads take none.
   Task<Result<void>> prefetch(std::vector<std::string> keys);

@@ -97,13 +97,12 @@ class EtcdEngine::Transaction final : public Txn {
       EtcdGateway::Reads reads;
       for (size_t i = first; i < end; i++) {
         reads.ranges.push_back(std::move(ranges[i].range));
-        reads.ranges.push_back({ranges[i].guard, {}, 1});
+        if (!ranges[i].guard.empty()) reads.ranges.push_back({ranges[i].guard, {}, 1});
       }
       FF_CO_TRY(auto found, co_await read(std::move(reads)));
-      for (size_t i = first; i < end; i++) {
-        const size_t at = 2 * (i - first);
-        watch(std::move(ranges[i].guard), found[at + 1]);
-        entries.push_back(stored_entries(std::move(found[at])));
+      for (size_t i = first, at = 0; i < end; i++) {
+        entries.push_back(stored_entries(std::move(found[at++])));
+        if (!ranges[i].guard.empty()) watch(std::move(ranges[i].guard), found[at++]);
       }
     }
     co_return entries;

@@ -296,13 +296,17 @@ class PostgresEngine::Transaction final : public Txn {
   Task<Result<std::vector<std::vector<Entry>>>> fetch_ranges(
       std::vector<GuardedRange> ranges) override {
     std::vector<std::string> guards;
-    for (GuardedRange& one : ranges) guards.push_back(std::move(one.guard));
+    for (GuardedRange& one : ranges) {
+      if (!one.guard.empty()) guards.push_back(std::move(one.guard));
+    }
+    const bool guarded = guards.size() == ranges.size();
     const auto read = std::make_shared<Read>(engine_.loop_, std::move(guards));
     for (GuardedRange& one : ranges) read->ranges.push_back(std::move(one.range));
     FF_CO_TRY(co_await look(read));
     for (size_t i = 0; i < read->keys.size(); i++) {
       see(read->keys[i], read->found[i].version, true);
     }
+    unguarded_ = unguarded_ || !guarded;
     co_return std::move(read->entries);
   }
 

@@ -87,7 +87,8 @@ Task<Result<void>> Txn::prefetch(std::vector<std::string> keys) {
 Task<Result<void>> Txn::prefetch_ranges(std::vector<GuardedRange> ranges) {
   if (!reads_take_round_trips() || ranges.empty()) co_return Result<void>();
   for (const GuardedRange& one : ranges) {
-    FF_CHECK(one.range.limit > 0 && one.range.begin < one.range.end && !one.guard.empty());
+    FF_CHECK(one.range.limit > 0 && one.range.begin < one.range.end);
+    FF_CHECK(!one.guard.empty() || reads_max_ == kNoLimit);
     FF_CO_TRY(count_read());
   }
   FF_CO_TRY(auto found, co_await fetch_ranges(ranges));

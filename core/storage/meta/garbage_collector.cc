@@ -92,7 +92,7 @@ Task<Result<void>> prefetch_garbage(kv::Txn& txn, const std::vector<kv::Entry>& 
   for (const kv::Entry& entry : entries) {
     const InodeId id = keys::number_at(entry.key, keys::kPrefixBytes + 8);
     inodes.push_back(keys::inode(id));
-    sessions.push_back({.range = keys::range_of(keys::kSession, id, 1), .guard = keys::inode(id)});
+    sessions.push_back({.range = keys::range_of(keys::kSession, id, 1), .guard = {}});
   }
   FF_CO_TRY(co_await txn.prefetch(std::move(inodes)));
   co_return co_await txn.prefetch_ranges(std::move(sessions));
