@@ -102,7 +102,7 @@ _ff_options() {
     'generate systemd') reply='--json --no-header --quiet -q --verbose -v --help -h' ;;
     'generate cron') reply='--json --no-header --quiet -q --verbose -v --help -h' ;;
     'help') reply='--install --versions --json --no-header --quiet -q --verbose -v --help -h' ;;
-    'mount') reply='--meta --memory --read-only --no-read-only --allow-other --no-allow-other --delegations --no-delegations --wait --no-wait --io-uring --no-io-uring --detach --log --replace --dry-run --options -o --http --log-json --no-log-json --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'mount') reply='--meta --memory --threads --read-only --no-read-only --allow-other --no-allow-other --delegations --no-delegations --wait --no-wait --io-uring --no-io-uring --detach --log --replace --dry-run --options -o --http --log-json --no-log-json --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'record') reply='--threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'record pack') reply='--part-size --force -f --resume --timeout --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'record split') reply='--into --force -f --timeout --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -132,7 +132,7 @@ _ff_options() {
     'schedule history') reply='--since --user --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule simulate') reply='--nodes --zones --leaf --trace --processors --tasks --seed --save --load --answering --checkpoint-every --pass-every --json --no-header --quiet -q --verbose -v --help -h' ;;
     'serve-meta') reply='--kv --dir --accept-data-loss --collect-after --keep-lost --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
-    'serve-storage') reply='--disk --meta --node --name --failure-domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'serve-storage') reply='--disk --meta --node --shards --name --failure-domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--scenario --seed --seeds --list --json --no-header --quiet -q --verbose -v --help -h' ;;
     'up') reply='--dir --storage --replicas --targets-per-disk --mount --schedule --no-schedule --foreground --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'validate') reply='--level --only --budget --require --degraded-ok --force --prolog --log --scratch --root --textfile --notify --splay --drain --node --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -658,6 +658,7 @@ _ff_value() {
     'help --install') reply='dir' ;;
     'mount --meta') reply='any' ;;
     'mount --memory') reply='any' ;;
+    'mount --threads') reply='any' ;;
     'mount --log') reply='file' ;;
     'mount --replace') reply='dir' ;;
     'mount --options') reply='any' ;;
@@ -906,6 +907,7 @@ _ff_value() {
     'serve-storage --disk') reply='dir' ;;
     'serve-storage --meta') reply='any' ;;
     'serve-storage --node') reply='any' ;;
+    'serve-storage --shards') reply='any' ;;
     'serve-storage --name') reply='any' ;;
     'serve-storage --failure-domain') reply='any' ;;
     'serve-storage --io') reply='direct|buffered' ;;
