@@ -39,9 +39,9 @@ class Group(dist.ProcessGroup):
         super().__init__(rank, size)
         self._rank, self._size, self._store = rank, size, store
         seconds = timeout.total_seconds()
-        place = hosts.find(store, rank, size)
-        self._comm = Comm(rank, size, place.pop("job"),
-                          join_seconds=max(seconds, _JOIN_SECONDS),
+        join_seconds = max(seconds, _JOIN_SECONDS)
+        place = hosts.find(store, rank, size, datetime.timedelta(seconds=join_seconds))
+        self._comm = Comm(rank, size, place.pop("job"), join_seconds=join_seconds,
                           operation_seconds=seconds, key_file=os.environ.get("FF_KEY_FILE") or None,
                           wire=os.environ.get("FF_WIRE") or None,
                           algorithm=os.environ.get("FF_ALGO") or None,
@@ -346,23 +346,18 @@ class Group(dist.ProcessGroup):
         timeout = timeout or _DEFAULT
         self._barriers += 1
         prefix = f"ff/barrier/{self._barriers}/"
-        outcome = prefix + "outcome"
+        until = time.monotonic() + timeout.total_seconds()
         if self._rank > 0:
-            self._store.set(prefix + str(self._rank), "here")
-            try:
-                self._store.wait([outcome], timeout + datetime.timedelta(seconds=10))
-            except RuntimeError:
-                raise Error(6, f"monitored_barrier: rank 0 did not come within {timeout}") from None
-            said = self._store.get(outcome).decode()
+            self._store.add(prefix + str(self._rank), 1)
+            if not self._has_come(prefix + "over", until + 10):
+                raise Error(6, f"monitored_barrier: rank 0 did not come within {timeout}")
+            said = self._store.get(prefix + "outcome").decode()
             if said:
                 raise Error(6, said)
             return
-        missing, until = [], time.monotonic() + timeout.total_seconds()
+        missing = []
         for rank in range(1, self._size):
-            left = max(until - time.monotonic(), 0.001)
-            try:
-                self._store.wait([prefix + str(rank)], datetime.timedelta(seconds=left))
-            except RuntimeError:
+            if not self._has_come(prefix + str(rank), until):
                 missing.append(rank)
                 if not wait_all_ranks:
                     break
@@ -371,9 +366,22 @@ class Group(dist.ProcessGroup):
             names = ", ".join(map(str, missing))
             ranks = "rank" if len(missing) == 1 else "ranks"
             said = f"monitored_barrier: {ranks} {names} did not come within {timeout}"
-        self._store.set(outcome, said)
+        self._store.set(prefix + "outcome", said)
+        self._store.add(prefix + "over", 1)
         if said:
             raise Error(6, said)
+
+    def _has_come(self, key, until):
+        """Whether a rank adds to this key in time. No wait() of the store: after one that ends with
+        its timeout, the store of PyTorch 1.13 takes the late answer for that of the next call."""
+        pause = 0.001
+        while self._store.add(key, 0) == 0:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, 0.1)
+        return True
 
 
 def _store_all(flat, parts):

@@ -29,8 +29,9 @@ def _free_port(address):
         return probe.getsockname()[1]
 
 
-def find(store, rank, ranks):
-    """The arguments job, local_rank, local_ranks and master of a Comm for this rank."""
+def find(store, rank, ranks, wait):
+    """The arguments job, local_rank, local_ranks and master of a Comm for this rank. `wait`: how
+    long the others may take to come, a timedelta."""
     mine = {"host": _host()}
     if rank == 0:
         mine["job"] = uuid.uuid4().hex
@@ -38,7 +39,9 @@ def find(store, rank, ranks):
         text = f"[{address}]" if ":" in address else address
         mine["master"] = f"{text}:{_free_port(address)}"
     store.set(f"ff/{rank}", json.dumps(mine))
-    everyone = [json.loads(store.get(f"ff/{other}")) for other in range(ranks)]
+    names = [f"ff/{other}" for other in range(ranks)]
+    store.wait(names, wait)  # the timeout of get() is that of the group
+    everyone = [json.loads(store.get(name)) for name in names]
     hosts = [one["host"] for one in everyone]
     first, end = rank, rank + 1  # of the ranks of this host that follow one another
     while first > 0 and hosts[first - 1] == hosts[rank]:
