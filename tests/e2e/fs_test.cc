@@ -39,12 +39,24 @@ class Cluster {
       const json chains = admin_json({"status"})["chains"];
       return chains.is_object() && chains["all"] > 0 && chains["all"] == chains["whole"];
     });
+    // The metadata service reads the states of chains periodically, and gives files fewer chains
+    // as long as it knows of fewer that serve.
+    until("new files have all chains", [&] {
+      EXPECT_EQ(fs({"touch", "/all"}).exit, 0);
+      const json stat = json::parse(fs({"stat", "/all", "--json"}).out, nullptr, false);
+      EXPECT_EQ(fs({"rm", "/all"}).exit, 0);
+      return stat.is_object() && stat["data"]["entries"][0]["chains"].size() == 4;
+    });
   }
 
   std::string key() const { return dir_ / "cluster.key"; }
   Env env() const { return {{"FF_META", meta}, {"FF_KEY", key()}}; }
   ProcessResult admin(Words words) const {
     words.insert(words.begin(), "admin");
+    return run_ff(std::move(words), env());
+  }
+  ProcessResult fs(Words words) const {
+    words.insert(words.begin(), "fs");
     return run_ff(std::move(words), env());
   }
   json admin_json(Words words) const {
