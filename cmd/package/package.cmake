@@ -1,6 +1,7 @@
 # What an installation under /usr has, and the Debian package of it: `cpack` in the build folder,
 # which `./bootstrap package` runs. Only the release build has it.
 set(here ${CMAKE_CURRENT_LIST_DIR})
+set(rings ${CMAKE_SOURCE_DIR}/core/storage/usrbio/python)
 set(libraries lib/${CMAKE_LIBRARY_ARCHITECTURE})
 set(revision 1)  # of this packaging
 set(FF_MAINTAINER "the ff authors <ff@localhost>" CACHE STRING
@@ -11,12 +12,28 @@ install(TARGETS ff_bindings hf3fs_api_shared DESTINATION ${libraries}
         PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
 install(FILES ${CMAKE_SOURCE_DIR}/core/training/bindings/ff.h DESTINATION include/ff)
 install(FILES ${CMAKE_SOURCE_DIR}/core/storage/usrbio/hf3fs_usrbio.h DESTINATION include/hf3fs)
+# Programs include it with or without the folder.
+install(CODE "file(CREATE_LINK hf3fs/hf3fs_usrbio.h
+  \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/include/hf3fs_usrbio.h\" SYMBOLIC)")
 install(TARGETS hf3fs_py_usrbio DESTINATION lib/python3/dist-packages
         PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/core/training/bindings/ff
-                  ${CMAKE_SOURCE_DIR}/core/storage/usrbio/python/hf3fs_fuse
+                  ${rings}/hf3fs_fuse
         DESTINATION lib/python3/dist-packages FILES_MATCHING PATTERN *.py
         PATTERN __pycache__ EXCLUDE)
+# The wheel of the rings: `ninja wheel`. Debian 12 has glibc 2.36.
+set(wheel ${CMAKE_BINARY_DIR}/wheel)
+add_custom_target(wheel VERBATIM
+  COMMAND ${CMAKE_COMMAND} -E rm -rf ${wheel}
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${wheel}/hf3fs_fuse
+  COMMAND ${CMAKE_COMMAND} -E copy ${rings}/setup.py ${CMAKE_SOURCE_DIR}/LICENSE ${wheel}
+  COMMAND ${CMAKE_COMMAND} -E copy ${rings}/hf3fs_fuse/__init__.py ${rings}/hf3fs_fuse/io.py
+          ${wheel}/hf3fs_fuse
+  COMMAND ${CMAKE_COMMAND} -E chdir ${wheel}
+          ${CMAKE_COMMAND} -E env FF_VERSION=${PROJECT_VERSION}
+          FF_MODULE=$<TARGET_FILE:hf3fs_py_usrbio> FF_PLATFORM=manylinux_2_36_x86_64
+          /usr/bin/python3 setup.py --quiet bdist_wheel --dist-dir ${CMAKE_BINARY_DIR})
+add_dependencies(wheel hf3fs_py_usrbio)
 set(shells ${CMAKE_SOURCE_DIR}/completions)
 install(FILES ${shells}/ff.bash DESTINATION share/bash-completion/completions RENAME ff)
 install(FILES ${shells}/_ff DESTINATION share/zsh/vendor-completions)

@@ -35,6 +35,7 @@ exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin LC_ALL=C.UTF-8 HOME=/mn
 PROGRAM = """
 #include <ff/ff.h>
 #include <hf3fs/hf3fs_usrbio.h>
+#include <hf3fs_usrbio.h>
 #include <stdio.h>
 
 int main(void) {
@@ -176,6 +177,18 @@ def check_work(root, version):
     inside(root, CLUSTER)
 
 
+def check_wheel(build, root):
+    """The rings for Python alone, for those who install no package of Debian."""
+    run("cmake", "--build", build, "--target", "wheel")
+    wheel, = pathlib.Path(build).glob("hf3fs_py_usrbio-*.whl")
+    run("/usr/bin/python3", "-m", "pip", "install", "--no-index", "--no-deps", "--target",
+        f"{root}/wheel", wheel)
+    said = inside(root, "cd /wheel && python3 -c 'from hf3fs_fuse import io; "
+                        "print(io.h3fio.__file__, io.extract_mount_point(\"/wheel\"))'")
+    assert said.startswith("/wheel/hf3fs_py_usrbio.abi3.so "), said
+    shutil.rmtree(f"{root}/wheel")
+
+
 def check(build, folder):
     run("cpack", "--config", f"{build}/CPackConfig.cmake", "-B", folder)
     package, = pathlib.Path(folder).glob("ff_*_amd64.deb")
@@ -195,6 +208,8 @@ def check(build, folder):
     inside(root, "dpkg --install /ff.deb")  # an upgrade
     check_work(root, version)
     print("the package works in a bare Debian 12, again after an upgrade", flush=True)
+    check_wheel(build, root)
+    print("the wheel of the rings works there, too", flush=True)
     # As `systemctl enable` does it.
     os.symlink("/lib/systemd/system/ff-serve-meta.service", f"{wants}/ff-serve-meta.service")
     os.symlink("/lib/systemd/system/ff-up@.service", f"{wants}/ff-up@data-ff.service")
