@@ -110,7 +110,8 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
   io::SystemDisk disk;
   FF_TRY(const std::string boot, boot_id(disk));
   daemon->start_shards(
-      static_cast<uint32_t>(options.shards.value_or(default_shards(options.disks.size()))));
+      static_cast<uint32_t>(options.shards.value_or(default_shards(options.disks.size()))),
+      Daemon::Cpus::own);
   std::vector<chain::ShardContext> shards = {{daemon->client(), daemon->router()}};
   for (const auto& shard : daemon->shards()) shards.push_back({shard->client, shard->router});
   FF_TRY(const ByteSpan arena,

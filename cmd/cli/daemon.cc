@@ -132,12 +132,12 @@ Daemon::Daemon(Session& session, const DaemonOptions& options, std::string name,
 
 Daemon::~Daemon() = default;
 
-Daemon::Shard::Shard(Daemon& daemon, uint32_t number)
+Daemon::Shard::Shard(Daemon& daemon, std::optional<uint32_t> cpu)
     : loop(daemon.session_.stop.clock()),
       client{loop, daemon.transport_, grants, daemon.metrics_, rng, daemon.identity()},
       server(loop, daemon.transport_, router, daemon.metrics_, daemon.identity(), daemon.limits()),
-      thread([this, number] {
-        pin_thread(number);
+      thread([this, cpu] {
+        if (cpu) pin_thread(*cpu);
         loop.run();
       }) {}
 
@@ -146,11 +146,12 @@ Daemon::Shard::~Shard() {
   thread.join();
 }
 
-void Daemon::start_shards(uint32_t count) {
+void Daemon::start_shards(uint32_t count, Cpus cpus) {
   count_ = count;
-  if (count > 1) pin_thread(0);
+  const bool pins = cpus == Cpus::own && count > 1;
+  if (pins) pin_thread(0);
   for (uint32_t number = 1; number < count; ++number) {
-    shards_.push_back(std::make_unique<Shard>(*this, number));
+    shards_.push_back(std::make_unique<Shard>(*this, pins ? std::optional(number) : std::nullopt));
   }
 }
 

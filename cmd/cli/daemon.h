@@ -79,7 +79,7 @@ class Daemon {
   // A shard beside the first one: another loop, in a thread of its own, with its own methods and
   // connections. Clients name the shard that they connect to (net::Address::shard).
   struct Shard {
-    Shard(Daemon& daemon, uint32_t number);
+    Shard(Daemon& daemon, std::optional<uint32_t> cpu);
     ~Shard();
     SystemLoop loop;
     auth::SecureRng rng;
@@ -90,9 +90,10 @@ class Daemon {
     Gate calls{loop};  // for run_on()
     std::thread thread;
   };
-  // Starts shards until there are `count`, with the first one, each on a CPU of its own. Their
-  // loops run until the daemon is destroyed. Call once, before run().
-  void start_shards(uint32_t count);
+  // Starts shards until there are `count`, with the first one; each on a CPU of its own, or on any.
+  // Their loops run until the daemon is destroyed. Call once, before run().
+  enum class Cpus : uint8_t { own, any };
+  void start_shards(uint32_t count, Cpus cpus);
   const std::vector<std::unique_ptr<Shard>>& shards() const { return shards_; }
 
   // Serves until the stop token of the session ends.

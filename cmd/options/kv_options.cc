@@ -160,6 +160,11 @@ Result<void> KvStore::open_postgres(const KvOptions& options) {
   return {};
 }
 
+std::unique_ptr<kv::Engine> KvStore::further_engine(Loop& loop, Rng& rng, Metrics& metrics) {
+  if (sqlite_ == nullptr) return engine(loop, rng, metrics);
+  return std::make_unique<kv::SqliteEngine>(*sqlite_, loop);
+}
+
 std::unique_ptr<kv::Engine> KvStore::engine(Loop& loop, Rng& rng, Metrics& metrics) {
   if (sqlite_ != nullptr) return std::make_unique<kv::SqliteEngine>(*sqlite_, loop, &metrics);
   if (postgres_) return std::make_unique<kv::PostgresEngine>(*postgres_, loop, rng, metrics);

@@ -64,6 +64,8 @@ class KvStore {
 
   // All must outlive the engine.
   std::unique_ptr<kv::Engine> engine(Loop& loop, Rng& rng, Metrics& metrics);
+  // For another loop of the same process.
+  std::unique_ptr<kv::Engine> further_engine(Loop& loop, Rng& rng, Metrics& metrics);
   // True if no other process can use the store.
   bool is_exclusive() const { return sqlite_ != nullptr; }
   // For the operator, about the opening of the store.

@@ -35,7 +35,8 @@ struct Target {
 };
 
 Task<void> serve(Target& target) {
-  auto peer = co_await server_handshake(*target.connection, Target::identity(), 16);
+  ServerTerms terms{.calls_max = 16};
+  auto peer = co_await server_handshake(*target.connection, Target::identity(), std::move(terms));
   if (!peer) co_return;
   ServerConnectionLimits limits{.calls_max = 16, .message_bytes_max = 1 * kMiB};
   ServerMethods methods(target.router, target.metrics);

@@ -26,9 +26,10 @@ namespace {
 // smaller groups let the loop process answers while the writer runs the next group.
 constexpr size_t kBatchMax = 128;
 
-// 64 MiB of page cache for the writer's connection: random keys need one page each. Readers would
-// not benefit: SQLite invalidates their cache after every commit.
-constexpr const char* kWriterCacheSize = "PRAGMA cache_size = -65536";
+// 64 MiB of page cache for the writer's connection, and for those of loops: random keys need one
+// page each. SQLite invalidates the cache of a reader after every commit, so the threads of readers
+// would not benefit; between two commits a loop looks up much.
+constexpr const char* kLargeCache = "PRAGMA cache_size = -65536";
 // Checkpoint after 32 MiB of write-ahead log, so that pages that change often are copied once.
 constexpr int kLogPages = 8192;
 // Asynchronous commits are durable after this time.
@@ -75,7 +76,7 @@ class SqliteStore::DbConnection {
   static Result<std::unique_ptr<DbConnection>> open(const std::string& path, Clock& clock,
                                                     db::DatabaseOptions options) {
     FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
-    FF_TRY(database.run(kWriterCacheSize));
+    FF_TRY(database.run(kLargeCache));
     database.disable_auto_checkpoint();
     return on(std::move(database));
   }
@@ -84,6 +85,7 @@ class SqliteStore::DbConnection {
     FF_TRY(auto database, database_.open_another());
     return on(std::move(database));
   }
+  Result<void> enlarge_cache() { return database_.run(kLargeCache); }
   Result<db::Database> open_check() { return database_.open_another(); }
   const std::string& moved_aside() const { return database_.moved_aside(); }
 
@@ -651,6 +653,7 @@ Task<Result<void>> SqliteEngine::view_inline(TxnFunction function, int64_t deadl
   if (!store_.begin(request) || store_.read_now(request)) co_return request.result;
   if (reader_ == nullptr) {
     FF_CO_TRY(reader_, store_.connections_[0]->open_another());
+    FF_CO_TRY(reader_->enlarge_cache());
   }
   reader_->read(request);
   co_return request.result;

@@ -6,7 +6,8 @@
 //
 // Passing a function to a thread and back takes longer than most functions. So a single function
 // with asynchronous commit runs in its loop's thread if the writer is idle; view_inline() reads
-// there too, with the writer's page cache.
+// there too, with the writer's page cache; while the writer or another loop uses that, with a
+// connection of the engine.
 //
 // Each SQLite transaction increments the store's position in a row of its own. Each open() that
 // owns the file first records the current position with a new generation.

@@ -104,11 +104,30 @@ Task<void> Client::connect() {
   attempted_.set();
 }
 
+// The first shard serves, and tells the choice to, a client that does not name one. After a failure
+// the client names none, either: an older version may serve there now, which would not understand.
 Task<Result<std::shared_ptr<Channel>>> Client::attempt() {
+  net::Address address = address_;
+  const bool knows = shard_.value_or(0) != 0 && !failed_;
+  if (knows) address.shard = shard_;
+  auto made = co_await open_channel(address);
+  failed_ = !made;
+  if (!made || knows || (*made)->peer().choice.count == 0) co_return made;
+  const ShardChoice choice = (*made)->peer().choice;
+  if (!shard_ || *shard_ >= choice.count) shard_ = choice.shard;
+  if (*shard_ == 0) co_return made;
+  co_await (*made)->close();
+  address.shard = shard_;
+  made = co_await open_channel(std::move(address));
+  failed_ = !made;
+  co_return made;
+}
+
+Task<Result<std::shared_ptr<Channel>>> Client::open_channel(net::Address address) {
   const int64_t deadline_ns = context_.loop.now_ns() + kHandshakeNs;
   channel_end_s_ = credential_end_s();
-  auto connecting = context_.transport.connect(context_.loop, address_, service_);
-  std::string what = fmt::format("{}: no answer to a connect", address_.text());
+  auto connecting = context_.transport.connect(context_.loop, address, service_);
+  std::string what = fmt::format("{}: no answer to a connect", address.text());
   FF_CO_TRY(auto connection, co_await with_deadline(context_.loop, deadline_ns, std::move(what),
                                                     std::move(connecting)));
   instance_->connection++;

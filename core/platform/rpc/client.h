@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "platform/base/backoff.h"
@@ -47,6 +48,8 @@ class Client {
   // Only after close(), or with no call in flight.
   ~Client();
 
+  // The server may choose the shard that serves this client. Before the first channel().
+  void use_any_shard() { instance_->any_shard = true; }
   const net::Address& address() const { return address_; }
   // Returns a usable channel, and connects if there is none. Concurrent callers share one attempt;
   // an attempt that began before this call cannot make it fail, since the server may have come back
@@ -62,6 +65,7 @@ class Client {
   int64_t credential_end_s() const;
   Task<void> connect();
   Task<Result<std::shared_ptr<Channel>>> attempt();
+  Task<Result<std::shared_ptr<Channel>>> open_channel(net::Address address);
 
   ClientContext& context_;
   const net::Address address_;
@@ -69,6 +73,10 @@ class Client {
   const std::shared_ptr<ClientInstance> instance_;
   std::shared_ptr<Channel> channel_;
   int64_t channel_end_s_ = 0;  // when the credential of the channel ends; 0: never
+  // What the server has chosen. It stays so, because the server looks for older connections of this
+  // client in the same shard only.
+  std::optional<uint32_t> shard_;
+  bool failed_ = false;  // the last attempt
   bool connecting_ = false;
   uint64_t begun_ = 0;    // attempts
   uint64_t ended_ = 0;    // attempts

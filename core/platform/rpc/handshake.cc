@@ -83,6 +83,7 @@ Task<Result<Peer>> run_client(net::Connection& connection, Identity self, Client
   hello.set_name(self.name);
   hello.set_caller(instance.id);
   hello.set_connection(instance.connection);
+  hello.set_any_shard(instance.any_shard);
   send(connection, self, first);
 
   FF_CO_TRY(const auto second, co_await next_step(connection, peer, wire::Handshake::kServerHello));
@@ -91,26 +92,28 @@ Task<Result<Peer>> run_client(net::Connection& connection, Identity self, Client
   peer.software = clean(server.software());
   FF_CO_TRY(check_version(server.wire_version(), peer, self));
   peer.calls_max = server.calls_max();
+  if (server.shard() < server.shards()) peer.choice = {server.shards(), server.shard()};
   if (peer.calls_max == 0) {
     co_return fail(Errc::corrupt, "{}: it allows no calls at all", peer.text());
   }
   co_return peer;
 }
 
-Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32_t calls_max,
-                              const auth::Keyring* keyring) {
+Task<Result<Peer>> run_server(net::Connection& connection, Identity self, ServerTerms terms) {
   Peer peer = peer_of(connection);
   FF_CO_TRY(const auto first, co_await next_step(connection, peer, wire::Handshake::kClientHello));
   const wire::ClientHello& hello = first.client_hello();
   peer.name = clean(hello.name());
   peer.software = clean(hello.software());
-  peer.client = {.id = hello.caller().substr(0, kClientIdBytes), .connection = hello.connection()};
+  peer.client = {.id = hello.caller().substr(0, kClientIdBytes),
+                 .connection = hello.connection(),
+                 .any_shard = hello.any_shard()};
   if (auto checked = check_version(hello.wire_version(), peer, self); !checked) {
     co_return refuse(connection, self, std::move(checked).error());
   }
-  if (keyring != nullptr && peer.entity) {
+  if (terms.keyring != nullptr && peer.entity) {
     const int64_t now_s = connection.loop().clock().wall_ns() / kSecond;
-    auto valid = auth::check_valid(*keyring->revocations(), *peer.entity, now_s);
+    auto valid = auth::check_valid(*terms.keyring->revocations(), *peer.entity, now_s);
     if (!valid) co_return refuse(connection, self, std::move(valid).error());
   }
   // An entity cannot close the connections of another one.
@@ -122,7 +125,12 @@ Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32
   server.set_wire_version(self.version);
   server.set_software(self.software);
   server.set_name(self.name);
-  server.set_calls_max(calls_max);
+  server.set_calls_max(terms.calls_max);
+  if (peer.client.any_shard && terms.choose_shard) {
+    const ShardChoice choice = terms.choose_shard();
+    server.set_shards(choice.count);
+    server.set_shard(choice.shard);
+  }
   send(connection, self, second);
   co_return peer;
 }
@@ -168,9 +176,8 @@ Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self,
   co_return co_await in_time(connection, std::move(task));
 }
 
-Task<Result<Peer>> server_handshake(net::Connection& connection, Identity self, uint32_t calls_max,
-                                    const auth::Keyring* keyring) {
-  auto task = run_server(connection, std::move(self), calls_max, keyring);
+Task<Result<Peer>> server_handshake(net::Connection& connection, Identity self, ServerTerms terms) {
+  auto task = run_server(connection, std::move(self), std::move(terms));
   co_return co_await in_time(connection, std::move(task));
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -36,6 +37,13 @@ struct Identity {
 struct ClientInstance {
   std::string id = {};  // 16 random bytes; empty: no older connections to close
   uint64_t connection = 0;
+  bool any_shard = false;  // the server may choose the shard that serves the client
+};
+
+// The shard of a daemon that is to serve a client.
+struct ShardChoice {
+  uint32_t count = 0;  // of the shards; 0: the server chooses none
+  uint32_t shard = 0;
 };
 
 std::string new_client_id(Rng& rng);
@@ -46,6 +54,7 @@ struct Peer {
   std::string address;         // net::Connection::peer()
   bool has_key = false;        // both ends proved a key; else both are on the same machine
   uint32_t calls_max = 0;      // client: limit of calls in flight
+  ShardChoice choice = {};     // client: what the server has chosen for it
   ClientInstance client = {};  // server: whose connection it is
   // Server: the client that proved its key.
   std::optional<auth::Entity> entity = {};
@@ -67,8 +76,14 @@ Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self,
 inline Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self) {
   return client_handshake(connection, std::move(self), ClientInstance{});
 }
-// `keyring`: of this server; null without keys. The client is told why its key is not valid.
-Task<Result<Peer>> server_handshake(net::Connection& connection, Identity self, uint32_t calls_max,
-                                    const auth::Keyring* keyring = nullptr);
+// What a server tells its clients.
+struct ServerTerms {
+  uint32_t calls_max = 0;
+  // Null without keys. The client is told why its key is not valid.
+  const auth::Keyring* keyring = nullptr;
+  // For a client that any shard may serve; null: this one does.
+  std::function<ShardChoice()> choose_shard = {};
+};
+Task<Result<Peer>> server_handshake(net::Connection& connection, Identity self, ServerTerms terms);
 
 }  // namespace ff::rpc

@@ -96,6 +96,12 @@ Task<Result<Server*>> Server::owner_of(net::IncomingConnection& arrival) {
   co_return shard&&* shard < shards_.size() ? shards_[*shard] : shards_.front();
 }
 
+// In turn.
+ShardChoice Server::choose_shard() {
+  const auto count = static_cast<uint32_t>(shards_.size());
+  return {.count = count, .shard = next_shard_++ % count};
+}
+
 // Peers that have proven nothing cannot take all connections from those that can. Counts the
 // connection at once: many arrive before the first task of one runs.
 Result<Server::HandshakeEntry> Server::admit(const std::string& source) {
@@ -189,8 +195,11 @@ Task<void> Server::serve(std::unique_ptr<net::IncomingConnection> arrival,
 Task<Result<std::unique_ptr<ServerConnection>>> Server::open_connection(
     net::IncomingConnection& arrival) {
   FF_CO_TRY(auto connection, co_await arrival.open(loop_));
-  auto peer = co_await server_handshake(*connection, self_, limits_.connection.calls_max,
-                                        transport_.keyring());
+  ServerTerms terms{.calls_max = limits_.connection.calls_max, .keyring = transport_.keyring()};
+  if (!shards_.empty() && shards_.front() == this) {
+    terms.choose_shard = [this] { return choose_shard(); };
+  }
+  auto peer = co_await server_handshake(*connection, self_, std::move(terms));
   if (!peer) {
     count_protocol_fault(*connection, metrics_);
     co_return std::move(peer).error();

@@ -41,7 +41,8 @@ class Server {
   ~Server();
 
   // The servers of all shards of the daemon, in their order: this one passes each connection on to
-  // the shard that the client asks for, before TLS. All outlive the connections. Before listen().
+  // the shard that the client asks for, before TLS, and chooses one for a client that any may
+  // serve. All outlive the connections. Before listen().
   void set_shards(std::vector<Server*> shards) { shards_ = std::move(shards); }
   // Returns the address with the port that the kernel chose. Errc::refused: other machines could
   // connect, but there is no key.
@@ -66,6 +67,7 @@ class Server {
   // From another shard: any thread.
   void take(std::unique_ptr<net::IncomingConnection> arrival);
   Task<Result<Server*>> owner_of(net::IncomingConnection& arrival);
+  ShardChoice choose_shard();
   Result<HandshakeEntry> admit(const std::string& source);
   Result<void> end_handshake(HandshakeEntry oldest);
   void handshake_done(HandshakeEntry handshake);
@@ -85,6 +87,7 @@ class Server {
   const Identity self_;
   const ServerLimits limits_;
   std::vector<Server*> shards_;  // empty: there is only this one
+  uint32_t next_shard_ = 0;      // of the next client that any shard may serve
   size_t connections_ = 0;
   std::list<Handshake> handshakes_;                     // the oldest first
   std::list<Handshake> ending_handshakes_;              // until their tasks have run once more

@@ -40,7 +40,7 @@ class ServerCall {
   std::optional<ByteSpan> mapped_memory(const net::RemoteBuffer& buffer);
 
   // Runs `handling`, the rest of the call, in the loop of `there`; its transfers come back to this
-  // one. The caller's cancellation does not reach it (base/run_on.h). Once per call.
+  // one. Once per call.
   template <class Reply>
   Task<Result<Reply>> hand_over(Gate& there, Task<Result<Reply>> handling) {
     away_ = &there.loop();

@@ -387,7 +387,7 @@ Task<Result<wire::LeaseReply>> MetaService::renew_lease(rpc::ServerCall& call,
                                         .grant = request.grant(),
                                         .request = creation};
   FF_CO_TRY(const auto state, co_await namespace_.renew_lease(renewal));
-  if (request.end()) recalls_.on_progress(request.lease());
+  if (request.end()) on_progress(request.lease());
   reply.set_live(state.live);
   reply.set_now_ns(loop_.clock().wall_ns());
   for (const InodeId dir : state.recalled) reply.add_recalled(dir);
@@ -426,7 +426,7 @@ Task<Result<wire::InodeReply>> MetaService::apply_batch(rpc::ServerCall& call,
   const uint64_t lease = request.lease();
   const RequestId id = request_of(as, request.request());
   FF_CO_TRY(const auto recalled, co_await namespace_.apply_batch(id, std::move(request)));
-  recalls_.on_progress(lease);
+  on_progress(lease);
   wire::InodeReply reply;
   for (const InodeId dir : recalled) reply.add_recalled(dir);
   co_return reply;

@@ -122,6 +122,7 @@ MetaClient::MetaClient(rpc::ClientContext& context, const std::vector<net::Addre
   for (const net::Address& address : servers) {
     servers_.push_back(
         std::make_unique<rpc::Client>(context, address, auth::Service{auth::Role::meta, {}}));
+    servers_.back()->use_any_shard();
   }
   state_.client.store(client_);
   for (uint32_t i = kSlots; i > 0; i--) {

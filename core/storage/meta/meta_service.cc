@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "platform/base/log.h"
+#include "platform/base/run_on.h"
 #include "platform/base/text.h"
 #include "storage/chain/capability.h"
 #include "storage/meta/meta_service_effective_caller.h"
@@ -48,8 +49,22 @@ Task<Result<Reply>> MetaService::undelegated(rpc::ServerCall& call, Asked reques
     if (done) co_return done;
     const auto conflict = delegation_conflict(done.error());
     if (!conflict) co_return done;
-    FF_CO_TRY(co_await recalls_.recall(*conflict));
+    auto recalling = first().recalls_.recall(*conflict);
+    FF_CO_TRY(co_await run_on(loop_, first().calls_, std::move(recalling)));
   }
+}
+
+template <class Asked, class Reply, auto function>
+Task<Result<Reply>> MetaService::at_first(rpc::ServerCall& call, Asked request) {
+  if (options_.first == nullptr) co_return co_await (this->*function)(call, std::move(request));
+  auto handling = (first().*function)(call, std::move(request));
+  co_return co_await call.hand_over(first().calls_, std::move(handling));
+}
+
+void MetaService::on_progress(uint64_t lease) {
+  MetaService& of = first();
+  if (&of == this) return recalls_.on_progress(lease);
+  of.loop_.post([&of, lease] { of.recalls_.on_progress(lease); });
 }
 
 // The commit position of the change, or a slightly later one.
@@ -85,14 +100,17 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
                   .tables = [this] { return tables_; },
                   .usage = [this] { return chain_usage_; }}),
       recalls_(namespace_, context.loop, context.metrics),
-      users_(engine, context.loop.clock()),
+      users_(engine, context.loop.clock(),
+             options_.first == nullptr ? std::make_shared<UserCache>()
+                                       : options_.first->users_.cache()),
       collector_(engine, namespace_, chunks_, context.loop, context.metrics,
                  {.delay_ns = options_.collect_after_ns,
                   .needs_space = [this] { return any_nearly_full(*chain_usage_); },
                   .active = options_.primary}),
       fsck_(engine, storage_, chunks_, routing_.routing(), ids_, context.loop),
       not_ready_(fail(Errc::unreachable, "the metadata service is starting")),
-      gate_(context.loop) {
+      gate_(context.loop),
+      calls_(context.loop) {
   add_methods(router);
 }
 
@@ -133,15 +151,24 @@ void MetaService::add_methods(rpc::Router& router) {
   add(kLock, &MetaService::lock);
   add(kSync, &MetaService::sync);
   add(kRenewLease, &MetaService::renew_lease);
-  add(kDelegate, &MetaService::delegate);
+  add(kDelegate,
+      &MetaService::at_first<wire::DelegateRequest, wire::DelegateReply, &MetaService::delegate>);
   add(kApplyBatch, &MetaService::change<wire::BatchRequest, &MetaService::apply_batch>);
-  add(kRecalls, &MetaService::recalls);
-  rpc::add_method(router, kSetUser, *this, &MetaService::set_user);
-  rpc::add_method(router, kToken, *this, &MetaService::token);
-  rpc::add_method(router, kListUsers, *this, &MetaService::list_users);
+  add(kRecalls,
+      &MetaService::at_first<wire::RecallsRequest, wire::RecallsReply, &MetaService::recalls>);
+  rpc::add_method(
+      router, kSetUser, *this,
+      &MetaService::at_first<wire::AddUserRequest, wire::UserReply, &MetaService::set_user>);
+  rpc::add_method(router, kToken, *this,
+                  &MetaService::at_first<wire::TokenRequest, wire::UserReply, &MetaService::token>);
+  rpc::add_method(router, kListUsers, *this,
+                  &MetaService::at_first<wire::ListUsersRequest, wire::ListUsersReply,
+                                         &MetaService::list_users>);
   rpc::add_method(
       router, kFsck, *this,
-      &MetaService::undelegated<wire::FsckRequest, wire::FsckReply, &MetaService::fsck>);
+      &MetaService::at_first<
+          wire::FsckRequest, wire::FsckReply,
+          &MetaService::undelegated<wire::FsckRequest, wire::FsckReply, &MetaService::fsck>>);
 }
 
 MetaService::~MetaService() = default;
@@ -149,12 +176,14 @@ MetaService::~MetaService() = default;
 void MetaService::start() {
   gate_.spawn(routing_.run());
   gate_.spawn(prepare());
-  gate_.spawn(collector_.run());
+  if (options_.first == nullptr) gate_.spawn(collector_.run());
 }
 
 Task<void> MetaService::close() {
   Error reason = fail(Errc::interrupted, "the metadata service is shutting down");
+  Error same = reason;
   co_await gate_.close(std::move(reason));
+  co_await calls_.close(std::move(same));
   co_await storage_.close();
 }
 

@@ -1,5 +1,10 @@
 // The metadata service: it runs the operations of namespace.h for RPC clients, with the rights of
 // the caller. It is stateless: any number of servers share one KV store. Owned by one loop.
+//
+// A server with several loops has one of them in each, with an engine of its own. They serve their
+// clients independently, like several servers. The first one alone collects garbage, runs fsck,
+// keeps the accounts of users and recalls delegations: a client that holds one waits for recalls in
+// one place. The others ask it.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +33,8 @@ class MetaService {
     std::optional<auth::Key> key = {};  // the root key
     std::function<bool()> primary;      // whether this server collects garbage
     int64_t collect_after_ns = 300 * kSecond;
-    bool root_squash = false;  // map uid 0 to nobody (65534), even with the cluster key
+    bool root_squash = false;      // map uid 0 to nobody (65534), even with the cluster key
+    MetaService* first = nullptr;  // of the server's loops; null: this one
   };
   // All outlive it. `context`: for calls to storage nodes.
   MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::Router& router,
@@ -37,9 +43,11 @@ class MetaService {
   ~MetaService();
 
   void start();
+  // The first one last.
   Task<void> close();
 
  private:
+  MetaService& first() { return options_.first == nullptr ? *this : *options_.first; }
   void add_methods(rpc::Router& router);
   struct EffectiveCaller;
   Task<Result<EffectiveCaller>> effective_caller(rpc::ServerCall& call, wire::Who who);
@@ -66,6 +74,10 @@ class MetaService {
   // Repeats `function` while another client holds the delegation of a directory that it needs.
   template <class Asked, class Reply, auto function>
   Task<Result<Reply>> undelegated(rpc::ServerCall& call, Asked request);
+  // Runs `function` of the first service, in its loop.
+  template <class Asked, class Reply, auto function>
+  Task<Result<Reply>> at_first(rpc::ServerCall& call, Asked request);
+  void on_progress(uint64_t lease);
   template <class Asked, auto function>
   Task<Result<wire::InodeReply>> change(rpc::ServerCall& call, Asked request);
   Task<Result<bool>> record_refusal(rpc::ServerCall& call, wire::Request request, Error error);
@@ -129,6 +141,7 @@ class MetaService {
   Fsck fsck_;
   std::optional<Error> not_ready_;  // set until the root directory exists
   Gate gate_;
+  Gate calls_;  // of the other services
 };
 
 }  // namespace ff::meta

@@ -37,6 +37,27 @@ std::string entity_name(const UserAccount& user) {
   return auth::check_entity(entity) ? user.name : std::to_string(user.uid);
 }
 
+UserCache::Account UserCache::get(uint32_t uid, int64_t now_ns, uint64_t& changes) const {
+  const std::lock_guard lock(mutex_);
+  changes = changes_;
+  const auto found = cached_.find(uid);
+  if (found == cached_.end() || now_ns - found->second.since_ns >= kUserCacheNs) return nullptr;
+  return found->second.user;
+}
+
+void UserCache::put(Account user, int64_t now_ns, uint64_t changes) {
+  const std::lock_guard lock(mutex_);
+  if (changes != changes_) return;
+  const uint32_t uid = user->uid;
+  cached_.insert_or_assign(uid, Cached{std::move(user), now_ns});
+}
+
+void UserCache::erase(uint32_t uid) {
+  const std::lock_guard lock(mutex_);
+  changes_++;
+  cached_.erase(uid);
+}
+
 // A removed user leaves a record without a name, which keeps the last serial.
 Task<Result<UserAccount>> UserStore::change(uint32_t uid, Change how, bool create, bool removes) {
   UserAccount user;
@@ -57,7 +78,7 @@ Task<Result<UserAccount>> UserStore::change(uint32_t uid, Change how, bool creat
     co_return Result<void>();
   };
   FF_CO_TRY(co_await engine_.run(std::move(function), clock_.steady_ns() + kUserTimeoutNs));
-  cached_.erase(uid);
+  cache_->erase(uid);
   co_return user;
 }
 
@@ -130,8 +151,9 @@ Task<Result<std::vector<UserAccount>>> UserStore::list() {
 }
 
 Task<Result<Caller>> UserStore::caller_of(auth::TokenId token) {
-  auto found = cached_.find(token.uid);
-  if (found == cached_.end() || clock_.steady_ns() - found->second.since_ns >= kUserCacheNs) {
+  uint64_t changes = 0;
+  UserCache::Account known = cache_->get(token.uid, clock_.steady_ns(), changes);
+  if (known == nullptr) {
     UserAccount user{.uid = token.uid};
     kv::TxnFunction function = [&user](kv::Txn& txn) -> Task<Result<void>> {
       FF_CO_TRY(const auto record,
@@ -140,9 +162,10 @@ Task<Result<Caller>> UserStore::caller_of(auth::TokenId token) {
       co_return Result<void>();
     };
     FF_CO_TRY(co_await engine_.view(std::move(function), clock_.steady_ns() + kUserTimeoutNs));
-    found = cached_.insert_or_assign(token.uid, Cached{std::move(user), clock_.steady_ns()}).first;
+    known = std::make_shared<const UserAccount>(std::move(user));
+    cache_->put(known, clock_.steady_ns(), changes);
   }
-  const UserAccount& user = found->second.user;
+  const UserAccount& user = *known;
   if (std::ranges::find(user.serials, token.serial) == user.serials.end()) {
     Error error = fail(Errc::refused, "token {} of user {} is revoked", token.serial, token.uid);
     error.hint = "Ask the operator of the cluster for a new token (ff admin user token).";

@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "platform/auth/entity.h"
@@ -30,10 +33,34 @@ struct UserAccount {
 // entities cannot be like it.
 std::string entity_name(const UserAccount& user);
 
+// The accounts that a server has read from its store a moment ago. Thread-safe.
+class UserCache {
+ public:
+  using Account = std::shared_ptr<const UserAccount>;
+  // Null: it must be read from the store. `changes`: for put().
+  Account get(uint32_t uid, int64_t now_ns, uint64_t& changes) const;
+  // Not if an account has changed since get(): what was read may be older.
+  void put(Account user, int64_t now_ns, uint64_t changes);
+  // The account has changed.
+  void erase(uint32_t uid);
+
+ private:
+  struct Cached {
+    Account user;
+    int64_t since_ns = 0;
+  };
+  mutable std::mutex mutex_;
+  std::map<uint32_t, Cached> cached_;
+  uint64_t changes_ = 0;
+};
+
 class UserStore {
  public:
-  // Both outlive it.
-  UserStore(kv::Engine& engine, Clock& clock) : engine_(engine), clock_(clock) {}
+  // Both outlive it. `cache`: of all loops of the server.
+  UserStore(kv::Engine& engine, Clock& clock,
+            std::shared_ptr<UserCache> cache = std::make_shared<UserCache>())
+      : engine_(engine), clock_(clock), cache_(std::move(cache)) {}
+  const std::shared_ptr<UserCache>& cache() const { return cache_; }
 
   // Creates or updates the account.
   Task<Result<UserAccount>> set(UserAccount user);
@@ -48,16 +75,12 @@ class UserStore {
   Task<Result<Caller>> caller_of(auth::TokenId token);
 
  private:
-  struct Cached {
-    UserAccount user;
-    int64_t since_ns = 0;
-  };
   using Change = std::function<Result<void>(wire::User&)>;
   Task<Result<UserAccount>> change(uint32_t uid, Change how, bool create, bool removes = false);
 
   kv::Engine& engine_;
   Clock& clock_;
-  std::map<uint32_t, Cached> cached_;
+  const std::shared_ptr<UserCache> cache_;
 };
 
 // How long a server may accept a token that another server has revoked.

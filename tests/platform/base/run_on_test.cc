@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <optional>
 #include <thread>
 
 #include "platform/base/clock.h"
@@ -92,6 +94,29 @@ TEST(RunOn, ClosingTheGateThereEndsTheTask) {
   run_task(here, gate.wait_empty());
   ASSERT_TRUE(ended);
   EXPECT_EQ(ended->error().code, Errc::interrupted);
+}
+
+// The task there ends with the reason of the caller's cancellation.
+TEST(RunOn, ACancellationReachesTheTask) {
+  SystemClock clock;
+  SystemLoop here(clock);
+  OtherLoop other;
+  const auto forever = [](Loop& loop, std::atomic<bool>& begun) -> Task<Result<void>> {
+    begun = true;
+    co_return co_await sleep_for(loop, 3600 * kSecond);
+  };
+  for (const bool early : {false, true}) {
+    std::atomic<bool> begun = false;
+    std::optional<Result<void>> ended;
+    Gate gate(here);
+    gate.spawn([](Task<Result<void>> task, std::optional<Result<void>>& into) -> Task<void> {
+      into.emplace(co_await std::move(task));
+    }(run_on(here, other.gate, forever(other.loop, begun)), ended));
+    if (!early) run_task(here, poll_until(here, [&begun] { return begun.load(); }));
+    run_task(here, gate.close(fail(Errc::interrupted, "enough")));
+    ASSERT_TRUE(ended);
+    EXPECT_EQ(ended->error().message, "enough");
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // side; it is counted, and other connections are not affected.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -106,6 +107,7 @@ class RawEnd {
   Task<Result<void>> choose() {
     std::array<std::byte, net::kOfferBytes> offer;
     FF_CO_TRY(co_await net::read_all(*stream_, offer));
+    FF_CO_TRY(net::parse_offer(offer));
     const auto choice = net::encode_choice({net::TransportKind::stream, {}});
     co_return co_await net::write_all(*stream_, choice);
   }
@@ -141,7 +143,9 @@ Task<Result<void>> bad_server(TcpWorld& world, net::SocketListener& listener, bo
   RawEnd raw(world.loop, std::move(socket));
   FF_CO_TRY(co_await raw.choose());
   if (shakes_hands) {
-    FF_CO_TRY(co_await server_handshake(raw.connection(), world.identity("bad server"), 8));
+    ServerTerms terms{.calls_max = 8};
+    FF_CO_TRY(co_await server_handshake(raw.connection(), world.identity("bad server"),
+                                        std::move(terms)));
   }
   FF_CO_TRY(co_await raw.connection().receive());
   FF_CO_TRY(co_await raw.send(std::move(bytes)));
@@ -224,6 +228,57 @@ TEST(FaultsTest, AClientNamesAndCountsWhatAServerSent) {
       EXPECT_EQ(good.channel(), channel);
     }
   }
+}
+
+// Accepts a connection that begins without a shard word, and chooses this shard for the client.
+Task<Result<void>> choose_for_client(TcpWorld& world, net::SocketListener& listener,
+                                     ShardChoice choice) {
+  FF_CO_TRY(auto socket, co_await listener.accept());
+  RawEnd raw(world.loop, std::move(socket));
+  FF_CO_TRY(co_await raw.choose());
+  ServerTerms terms{.calls_max = 8};
+  terms.choose_shard = [choice] { return choice; };
+  FF_CO_TRY(
+      co_await server_handshake(raw.connection(), world.identity("server"), std::move(terms)));
+  const auto ended = co_await raw.connection().receive();
+  EXPECT_FALSE(ended.ok());
+  co_return Result<void>();
+}
+
+// Accepts a connection and closes it, as a server of an older version does, which takes the shard
+// word for a broken offer.
+Task<Result<void>> refuse_second_shard(TcpWorld& world, net::SocketListener& listener) {
+  FF_CO_TRY(auto socket, co_await listener.accept());
+  const auto stream = net::stream_of(world.loop, std::move(socket));
+  std::array<std::byte, net::kShardWordBytes> begin;
+  FF_CO_TRY(co_await net::read_all(*stream, begin));
+  EXPECT_EQ(net::parse_shard_word(begin), 1u);
+  co_return Result<void>();
+}
+
+Task<Result<void>> old_and_new_server(TcpWorld& world, net::SocketListener& listener) {
+  for (const uint32_t shard : {1, 0}) {
+    const ShardChoice choice{.count = 2, .shard = shard};
+    FF_CO_TRY(co_await choose_for_client(world, listener, choice));
+    FF_CO_TRY(co_await refuse_second_shard(world, listener));
+  }
+  co_return Result<void>();
+}
+
+// A client keeps the shard that was chosen first, but names it only after a server has told that it
+// has shards: an older version may have taken its place.
+TEST(FaultsTest, AClientNamesItsShardOnlyToAServerThatUnderstands) {
+  TcpWorld world;
+  auto listener = net::SocketListener::listen(world.loop, kLoopback);
+  ASSERT_TRUE(listener.ok());
+  TcpClient moved(world, "moved", (*listener)->address());
+  moved.client.use_any_shard();
+  Gate gate(world.loop);
+  std::optional<Result<void>> end;
+  gate.spawn(store(old_and_new_server(world, **listener), end));
+  for (int i = 0; i < 2; i++) EXPECT_FALSE(moved.ping().ok());
+  ASSERT_TRUE(world.run_until([&] { return end.has_value(); }));
+  EXPECT_TRUE(end->ok()) << end->error().message;
 }
 
 // What the server refuses. Of each: the code, both sides in the words, the series of both.

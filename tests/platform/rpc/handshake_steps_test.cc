@@ -28,8 +28,11 @@ class HandshakeStepsTest : public testing::Test {
         {.has_key = client.has_value(), .client = as_client ? std::nullopt : client});
     gate_.emplace(script_->loop);
     const Identity self{.name = "me", .software = "ff test"};
-    gate_->spawn(as_client ? store(client_handshake(*script_->connection, self), peer_)
-                           : store(server_handshake(*script_->connection, self, 55), peer_));
+    ServerTerms terms{.calls_max = 55};
+    terms.choose_shard = [] { return ShardChoice{.count = 4, .shard = 3}; };
+    gate_->spawn(
+        as_client ? store(client_handshake(*script_->connection, self), peer_)
+                  : store(server_handshake(*script_->connection, self, std::move(terms)), peer_));
     script_->settle();
   }
   void TearDown() override { gate_.reset(); }
@@ -106,6 +109,29 @@ TEST_F(HandshakeStepsTest, AServerFollowsTheProtocol) {
   EXPECT_TRUE((*peer_)->trusted());
   EXPECT_FALSE((*peer_)->user());
   EXPECT_EQ((*peer_)->name, "other");
+}
+
+TEST_F(HandshakeStepsTest, AServerChoosesTheShardOfAClientThatAnyMayServe) {
+  for (const bool any : {false, true}) {
+    begin(false);
+    wire::Handshake hello = client_hello();
+    hello.mutable_client_hello()->set_any_shard(any);
+    say(hello);
+    const auto answer = heard();
+    EXPECT_EQ(answer.server_hello().shards(), any ? 4u : 0u);
+    EXPECT_EQ(answer.server_hello().shard(), any ? 3u : 0u);
+  }
+  for (const uint32_t shard : {3u, 4u}) {
+    begin(true);
+    (void)heard();
+    wire::Handshake hello = server_hello();
+    hello.mutable_server_hello()->set_shards(4);
+    hello.mutable_server_hello()->set_shard(shard);
+    say(hello);
+    ASSERT_TRUE(peer_ && peer_->ok());
+    EXPECT_EQ((*peer_)->choice.count, shard == 3 ? 4u : 0u);  // 4: there is none
+    EXPECT_EQ((*peer_)->choice.shard, shard == 3 ? 3u : 0u);
+  }
 }
 
 TEST_F(HandshakeStepsTest, WithoutKeysThePeerIsOnThisMachine) {

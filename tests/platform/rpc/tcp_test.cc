@@ -141,6 +141,12 @@ class ClientThread {
   }
 
   LoopThread& thread() { return thread_; }
+  void use_any_shard() {
+    thread_.run<bool>([this]() -> Task<bool> {
+      client_->use_any_shard();
+      co_return true;
+    });
+  }
   std::future<Result<wire::PingReply>> begin_ping(uint32_t wait_ms = 0) {
     return thread_.begin<Result<wire::PingReply>>([this, wait_ms] {
       return call_method(*client_, kPing, slow_ping(wait_ms), deadline_ns());
@@ -258,6 +264,35 @@ TEST(TcpShards, AConnectionIsServedByTheShardThatItAsksFor) {
     const int64_t until_ns = clock.steady_ns() + kPatienceNs;
     while (first.connections() + second.connections() > 0) ASSERT_LT(clock.steady_ns(), until_ns);
   }
+}
+
+// One after the other, and a client stays where it is. Clients that say nothing stay in the first.
+TEST(TcpShards, AServerDividesClientsThatAnyShardMayServe) {
+  Metrics metrics;
+  ServerThread first(metrics);
+  ServerThread second(metrics);
+  ServerThread::share({&first, &second});
+  std::vector<std::unique_ptr<ClientThread>> clients;
+  for (const bool any : {true, false, true}) {
+    clients.push_back(std::make_unique<ClientThread>(metrics, first.at(), clients.size()));
+    if (any) clients.back()->use_any_shard();
+    ASSERT_TRUE(clients.back()->ping());
+  }
+  const auto expect_divided = [&] {
+    SystemClock clock;
+    const int64_t until_ns = clock.steady_ns() + kPatienceNs;
+    while (first.connections() != 2 || second.connections() != 1) {
+      ASSERT_LT(clock.steady_ns(), until_ns);
+    }
+  };
+  expect_divided();
+  // It is not the turn of the second shard.
+  second.stop(0);
+  second.start();
+  ServerThread::share({&first, &second});
+  EXPECT_TRUE(
+      LoopThread::take(clients[2]->thread().begin<bool>([&] { return clients[2]->come_back(); })));
+  expect_divided();
 }
 
 TEST_F(TcpTest, ThreadsCallAndMoveBulkAtOnce) {

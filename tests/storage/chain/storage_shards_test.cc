@@ -2,73 +2,23 @@
 // other nodes reach each shard directly. ThreadSanitizer runs this.
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "platform/base/log.h"
 #include "platform/base/run_on.h"
-#include "platform/base/system_loop.h"
-#include "platform/io/system_disk.h"
-#include "platform/io/temp_dir.h"
 #include "platform/kv/memory_engine.h"
-#include "platform/net/system_transport.h"
-#include "platform/rpc/server.h"
 #include "storage/chain/chain_client.h"
 #include "storage/chain/storage_node.h"
 #include "storage/cluster/manager_service.h"
 #include "storage/cluster/routing_cache.h"
+#include "storage/shard_thread.h"
 
 namespace ff::chain {
 namespace {
 
 constexpr int64_t kPatienceNs = 120 * kSecond;
 
-rpc::Identity identity(std::string name) {
-  return {.name = std::move(name), .software = "ff test"};
-}
-
-// What the shards of all nodes share.
-struct Machine {
-  explicit Machine(net::NetMode mode) : transport({.mode = mode}) {}
-  SystemClock clock;
-  SystemLoop loop{clock};
-  net::SystemTransport transport;
-  Metrics metrics;
-  io::SystemDisk disk;
-  io::TempDir dir;
-};
-
-// A loop with its connections; the first shard of a node has that of the machine.
-struct LoopParts {
-  LoopParts(Machine& machine, Loop& loop, const std::string& name)
-      : context{loop, machine.transport, grants, machine.metrics, rng, identity(name)},
-        server(loop, machine.transport, router, machine.metrics, identity(name)),
-        calls(loop) {}
-  auth::SecureRng rng;
-  rpc::GrantScheduler grants;
-  rpc::ClientContext context;
-  rpc::Router router;
-  rpc::Server server;
-  Gate calls;
-};
-
-class ShardThread {
- public:
-  ShardThread(Machine& machine, const std::string& name)
-      : loop_(machine.clock), parts(machine, loop_, name), thread_([this] { loop_.run(); }) {}
-  ~ShardThread() {
-    loop_.post([this] { loop_.stop(); });
-    thread_.join();
-  }
-
- private:
-  SystemLoop loop_;
-
- public:
-  LoopParts parts;
-
- private:
-  std::thread thread_;
-};
+using test::LoopParts;
+using test::Machine;
+using test::ShardThread;
 
 // A storage node with a disk for each shard.
 class NodeProcess {

@@ -55,5 +55,19 @@ TEST_P(UsersTest, NotAnyName) {
   EXPECT_EQ(run(users_.add_token(1)).error().code, Errc::usage);
 }
 
+// Another loop of the server has changed the account while one read it.
+TEST(UserCacheTest, WhatWasReadBeforeAChangeIsNotKept) {
+  UserCache cache;
+  uint64_t changes = 0;
+  EXPECT_EQ(cache.get(7, 0, changes), nullptr);
+  const auto old = std::make_shared<const UserAccount>(UserAccount{.uid = 7, .name = "old"});
+  cache.erase(7);
+  cache.put(old, 0, changes);
+  EXPECT_EQ(cache.get(7, 0, changes), nullptr);
+  cache.put(old, 0, changes);
+  EXPECT_EQ(cache.get(7, 1, changes), old);
+  EXPECT_EQ(cache.get(7, kUserCacheNs, changes), nullptr);
+}
+
 }  // namespace
 }  // namespace ff::meta
