@@ -386,7 +386,8 @@ Result<mount::ClientMemory> Mounted::adopt(const mount::ClientMemoryFile& file) 
   const auto* const sigbus_raised = memory.sigbus_raised;
   auto adopted = std::make_shared<Adopted>(client_.transport, loop(), std::move(memory));
   adopted->region = client_.transport.adopt_memory(loop(), bytes, std::move(fd));
-  return mount::ClientMemory{bytes, sigbus_raised, std::move(adopted)};
+  const auto used_before = [region = adopted->region] { return region->used_before(); };
+  return mount::ClientMemory{bytes, sigbus_raised, std::move(adopted), used_before};
 }
 
 Result<void> Mounted::start_http_pages() {

@@ -5,7 +5,9 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +26,9 @@
 #include "e2e/local_cluster.h"
 #include "e2e/mounts.h"
 #include "platform/base/clock.h"
+#include "platform/base/fd.h"
+#include "storage/mount/fuse_device.h"
+#include "storage/mount/keeper_channel.h"
 #include "storage/usrbio/iov_link_name.h"
 #include "storage/usrbio/ring.h"
 #include "storage/usrbio/shm.h"
@@ -273,6 +278,61 @@ TEST_F(MountKeeperTest, AnotherProgramReplacesTheServingProcess) {
   const ProcessResult none = run_ff({"mount", "--replace", mount.dir()});
   EXPECT_NE(none.exit, 0);
   EXPECT_TRUE(has(none.err, "no ff file system is mounted there")) << none.err;
+}
+
+// As `ff mount --replace` connects to the keeper.
+Fd connect_to_keeper(const Mount& mount) {
+  const std::string name = "ff-mount-keeper-" + mount::mounted_device(mount.dir());
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::ranges::copy(name, address.sun_path + 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+  return socket;
+}
+
+// On a busy machine, a program may connect and stand still for a while.
+TEST_F(MountKeeperTest, AProgramThatAsksLateGetsAnAnswerAndKeepsNobodyWaiting) {
+  Mount mount(shared_cluster().address(), at("mnt"), {"--no-io-uring"});
+  const Fd late = connect_to_keeper(mount);
+  const ProcessResult replaced = run_ff({"mount", "--replace", mount.dir()});
+  EXPECT_EQ(replaced.exit, 0) << replaced.err;
+  const auto sent = mount::send_message(late.get(), mount::KeeperMessageType::replace);
+  ASSERT_TRUE(sent.ok()) << sent.error().message;
+  const auto answer = mount::receive_message(late.get(), true);
+  ASSERT_TRUE(answer.ok() && *answer);
+  EXPECT_EQ((*answer)->type, mount::KeeperMessageType::error);  // it has not said which program
+}
+
+// The keeper hears both before it answers one.
+TEST_F(MountKeeperTest, OfTwoReplacementsAtOnceOneGetsTheReasonWhyNot) {
+  Mount mount(shared_cluster().address(), at("mnt"), {"--no-io-uring"});
+  const Fd program(::open(FF_BINARY, O_PATH | O_CLOEXEC));
+  ::kill(mount.pid(), SIGSTOP);
+  const Fd first = connect_to_keeper(mount), second = connect_to_keeper(mount);
+  for (const int one : {first.get(), second.get()}) {
+    const auto sent =
+        mount::send_message(one, mount::KeeperMessageType::replace, {}, program.get());
+    EXPECT_TRUE(sent.ok()) << sent.error().message;
+  }
+  ::kill(mount.pid(), SIGCONT);
+  const auto served = mount::receive_message(first.get(), true);
+  ASSERT_TRUE(served.ok() && *served);
+  EXPECT_EQ((*served)->type, mount::KeeperMessageType::ready);
+  const auto refused = mount::receive_message(second.get(), true);
+  ASSERT_TRUE(refused.ok() && *refused);
+  EXPECT_EQ((*refused)->type, mount::KeeperMessageType::error);
+  EXPECT_TRUE(has((*refused)->text, "is being started or stopped")) << (*refused)->text;
+}
+
+TEST_F(MountKeeperTest, AReplacementWaitsUntilTheMountIsServedAgain) {
+  Mount mount(shared_cluster().address(), at("mnt"), {"--no-io-uring"});
+  for (int i = 0; i < 3; i++) {
+    kill_serving_process(mount);
+    const ProcessResult replaced = run_ff({"mount", "--replace", mount.dir()});
+    EXPECT_EQ(replaced.exit, 0) << replaced.err;
+  }
 }
 
 // The rings and memory of a program without names.

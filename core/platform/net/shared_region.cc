@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -54,7 +55,47 @@ Result<Fd> sealable_file() {
   return file;
 }
 
+// A byte for each process number.
+constexpr int64_t kLocks = int64_t{1} << 22;
+
+// Where the range begins of processes whose first region is this file.
+int64_t locks_of(int fd) {
+  struct stat file = {};
+  if (::fstat(fd, &file) != 0) return 0;
+  const uint64_t ranges = (uint64_t{1} << 62) / kLocks;
+  return static_cast<int64_t>(((file.st_dev << 28) + file.st_ino) % ranges) * kLocks;
+}
+
+int64_t own_lock(int64_t locks) { return locks + ::getpid() % kLocks; }
+
+struct flock lock_of(short type, int64_t begin, int64_t end) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = begin;
+  lock.l_len = end - begin;
+  return lock;
+}
+
+bool is_locked(int fd, int64_t begin, int64_t end) {
+  if (begin == end) return false;  // a length of 0 would be the rest of the file
+  struct flock lock = lock_of(F_WRLCK, begin, end);
+  return ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 }  // namespace
+
+Result<Fd> open_again(int fd) {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (file.get() < 0) return made(errno, "open");
+  return file;
+}
+
+bool SharedRegion::used_before() const {
+  const int64_t own = own_lock(locks_);
+  return is_locked(fd_.get(), locks_, own) || is_locked(fd_.get(), own + 1, locks_ + kLocks);
+}
 
 SharedRegion::~SharedRegion() {
   if (base_ != nullptr && kind_ != Kind::adopted) ::munmap(base_, size_);
@@ -83,18 +124,25 @@ Result<std::shared_ptr<const SharedRegion>> SharedRegionSet::make(uint64_t size,
   if (base == MAP_FAILED) return made(errno, "mmap");
   // Linux gives the memory pages of 2 MiB if the setting shmem_enabled of the machine allows it.
   if (!huge) (void)::madvise(base, rounded, MADV_HUGEPAGE);
-  const std::lock_guard lock(mutex_);
-  std::shared_ptr<SharedRegion> region(new SharedRegion(kind, ++last_id_, std::move(fd)));
-  region->base_ = static_cast<std::byte*>(base);
-  region->size_ = rounded;
-  regions_[region->base_] = region;
-  return std::shared_ptr<const SharedRegion>(std::move(region));
+  const ByteSpan memory(static_cast<std::byte*>(base), rounded);
+  return std::shared_ptr<const SharedRegion>(add(kind, std::move(fd), memory));
 }
 
 std::shared_ptr<const SharedRegion> SharedRegionSet::adopt(ByteSpan memory, Fd fd) {
-  const std::lock_guard lock(mutex_);
-  std::shared_ptr<SharedRegion> region(
-      new SharedRegion(SharedRegion::Kind::adopted, ++last_id_, std::move(fd)));
+  auto own = open_again(fd.get());  // without a lock of others
+  if (own) fd = std::move(*own);
+  return add(SharedRegion::Kind::adopted, std::move(fd), memory);
+}
+
+std::shared_ptr<SharedRegion> SharedRegionSet::add(SharedRegion::Kind kind, Fd fd,
+                                                   ByteSpan memory) {
+  const std::lock_guard held(mutex_);
+  if (locks_ < 0) locks_ = locks_of(fd.get());
+  // If this fails, successors do not wait for peers.
+  const int64_t own = own_lock(locks_);
+  struct flock lock = lock_of(F_RDLCK, own, own + 1);
+  (void)::fcntl(fd.get(), F_OFD_SETLK, &lock);
+  std::shared_ptr<SharedRegion> region(new SharedRegion(kind, ++last_id_, std::move(fd), locks_));
   region->base_ = memory.data();
   region->size_ = memory.size();
   regions_[region->base_] = region;

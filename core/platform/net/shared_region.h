@@ -10,6 +10,12 @@
 //            if /sys/kernel/mm/transparent_hugepage/shmem_enabled is "advise" or "always".
 //   adopted  a file that another process owns and has mapped too; used for a limited time.
 //
+// A region outlives its process while a peer maps it. A process that continues this one, with the
+// same memory, must know how long: peers may still write to it. So each process shares an open file
+// description of its own, and locks a byte of it (F_OFD_SETLK); the lock lasts until the last peer
+// has unmapped the region, and the successor sees it (used_before()). Each process has its byte in
+// a range that only processes have which continue each other: they have the same first region.
+//
 // A huge region cannot be sealed: a peer may truncate it, and the owner's next access raises
 // SIGBUS. Share it only with peers that are trusted not to do so, such as a server.
 #pragma once
@@ -25,6 +31,9 @@
 #include "platform/base/result.h"
 
 namespace ff::net {
+
+// Another open file description of the same file.
+Result<Fd> open_again(int fd);
 
 class SharedRegion {
  public:
@@ -43,14 +52,18 @@ class SharedRegion {
   int fd() const { return fd_.get(); }
   // True once peers must unmap it.
   bool removed() const { return removed_.load(); }
+  // Whether peers of a process that this one continues still map it.
+  bool used_before() const;
 
  private:
   friend class SharedRegionSet;
-  SharedRegion(Kind kind, uint32_t id, Fd fd) : kind_(kind), id_(id), fd_(std::move(fd)) {}
+  SharedRegion(Kind kind, uint32_t id, Fd fd, int64_t locks)
+      : kind_(kind), id_(id), fd_(std::move(fd)), locks_(locks) {}
 
   Kind kind_;
   uint32_t id_;
   Fd fd_;
+  int64_t locks_;  // where the range of bytes begins
   std::byte* base_ = nullptr;
   size_t size_ = 0;
   mutable std::atomic<bool> removed_{false};
@@ -64,7 +77,8 @@ class SharedRegionSet {
   Result<std::shared_ptr<const SharedRegion>> make(uint64_t size);
   // Errc::refused, Errc::unsupported: this process cannot use huge pages.
   Result<std::shared_ptr<const SharedRegion>> make(uint64_t size, SharedRegion::Kind kind);
-  // `memory` is the complete mapping of `fd`, and stays mapped until the region is removed.
+  // `memory` is the complete mapping of `fd`, and stays mapped until the region is removed. Others
+  // may have `fd`, too.
   std::shared_ptr<const SharedRegion> adopt(ByteSpan memory, Fd fd);
   // find() no longer returns it. It must not be in use.
   void remove(const SharedRegion& region);
@@ -75,9 +89,12 @@ class SharedRegionSet {
   std::shared_ptr<const SharedRegion> find(ByteView memory) const;
 
  private:
+  std::shared_ptr<SharedRegion> add(SharedRegion::Kind kind, Fd fd, ByteSpan memory);
+
   mutable std::mutex mutex_;
   std::map<const std::byte*, std::shared_ptr<const SharedRegion>> regions_;  // by their first byte
   uint32_t last_id_ = 0;
+  int64_t locks_ = -1;  // as SharedRegion::locks_; -1: there has been no region yet
   std::atomic<uint64_t> removals_{0};
 };
 

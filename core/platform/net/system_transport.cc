@@ -167,9 +167,7 @@ Result<ByteSpan> SystemTransport::allocate_shared_memory(uint64_t size) {
 Result<Fd> SystemTransport::memory_fd(ByteView memory) const {
   const auto region = regions_.find(memory);
   if (region == nullptr) return fail(Errc::usage, "not shared memory");
-  Fd fd(::fcntl(region->fd(), F_DUPFD_CLOEXEC, 0));
-  if (fd.get() < 0) return errno_error(errno, "shared memory");
-  return fd;
+  return open_again(region->fd());
 }
 
 void SystemTransport::continue_shared_memory(ByteSpan memory, Fd fd) {

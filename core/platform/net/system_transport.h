@@ -66,8 +66,8 @@ class SystemTransport final : public Transport {
   // Zeroed whole pages that peers on this host access in place and that RDMA devices register once.
   // Freed with the transport. Thread-safe.
   Result<ByteSpan> allocate_shared_memory(uint64_t size);
-  // A duplicate of the file that holds this memory, for a process that continues this one: it maps
-  // the file and adopts it.
+  // The file that holds this memory, for a process that continues this one: it maps the file and
+  // continues the memory, before it shares other memory.
   Result<Fd> memory_fd(ByteView memory) const;
   // Takes memory that a predecessor has allocated so, mapped completely from `fd`; it stays mapped
   // until the transport is destroyed. Thread-safe.

@@ -12,7 +12,9 @@
 //
 // If a disk has no room nevertheless, the bytes are kept and stored when there is room, and the
 // changes of the client do not wait for that: others see the file without its bytes, as that of a
-// writer that has not closed it. Until then this client cannot open the file (ENOSPC).
+// writer that has not closed it. Until then this client cannot open the file, and others cannot
+// write to it (ENOSPC): these bytes would undo later ones
+// (meta::Namespace::LengthReport::unstored).
 //
 // Owned by one loop.
 #pragma once
@@ -27,6 +29,7 @@
 #include "platform/base/result.h"
 #include "platform/base/task.h"
 #include "storage/meta/inode.h"
+#include "storage/meta/namespace.h"
 
 namespace ff::client {
 
@@ -60,6 +63,8 @@ class DeferredCloses {
   void rescue();
   // Files whose bytes are not stored yet.
   std::vector<std::shared_ptr<File>> unstored() const;
+  // Drops the files that wait for room. Returns their sessions.
+  Task<std::vector<meta::Namespace::EndedSession>> drop_waiting();
   // Drops what could not be stored.
   Task<void> close();
   bool empty() const { return files_.empty(); }
@@ -68,9 +73,10 @@ class DeferredCloses {
 
  private:
   Task<Result<void>> store_file(std::shared_ptr<File> file, int64_t room_until_ns);
-  Task<void> retry(std::shared_ptr<File> file);
+  Task<void> retry(std::shared_ptr<File> file, bool announced);
+  Task<void> announce(std::shared_ptr<File> file);
   Task<void> report(std::shared_ptr<File> file);
-  void wait_for_room(std::shared_ptr<File> file);
+  void wait_for_room(std::shared_ptr<File> file, bool announced);
   void forget(const File& file);
 
   FileSystem& of_;

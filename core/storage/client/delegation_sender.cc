@@ -68,7 +68,7 @@ Task<void> DelegatingMetaClient::send_changes() {
 }
 
 // Others must not see a length before the bytes. Without room for them, the report has only the
-// time of the write, and the session stays.
+// time of the write, and the session stays: until it ends, others may not write to the file.
 Task<Result<void>> DelegatingMetaClient::store_bytes(Delegations::Batch& batch) {
   std::vector<meta::InodeId> inodes;
   for (const auto& operation : batch.request.operations()) {
@@ -77,12 +77,14 @@ Task<Result<void>> DelegatingMetaClient::store_bytes(Delegations::Batch& batch) 
   if (!store_ || inodes.empty()) co_return Result<void>();
   FF_CO_TRY(const auto full, co_await store_(std::move(inodes)));
   for (auto& operation : *batch.request.mutable_operations()) {
-    const bool kept = operation.has_wrote() && operation.wrote().end() > 0 &&
+    const bool kept = operation.has_wrote() &&
+                      operation.wrote().truncations() != Delegations::kEndsSession &&
                       std::ranges::find(full, operation.wrote().inode()) != full.end();
     if (!kept) continue;
     auto& wrote = *operation.mutable_wrote();
     wrote.set_end(0);
     wrote.set_closed(false);
+    wrote.set_unstored(true);
   }
   co_return Result<void>();
 }

@@ -116,7 +116,8 @@ meta::UncommittedChanges::Action action_of(const Operation& operation) {
       return {.verb = times_only ? "change of times" : "change of mode or owner"};
     }
     case Operation::kWrote:
-      if (operation.wrote().truncations() == UINT64_MAX) return {.verb = "end of a session"};
+      if (operation.wrote().truncations() == Delegations::kEndsSession)
+        return {.verb = "end of a session"};
       return {.verb = "length", .bytes = operation.wrote().end()};
     default: return {.verb = "open"};
   }

@@ -37,6 +37,8 @@ class Delegations {
   static constexpr size_t kHeldMax = 1024;
   // Changes in a row after which a delegation is worth asking for.
   static constexpr uint32_t kChangesInARow = 3;
+  // WroteRequest::truncations of a change that only ends a session.
+  static constexpr uint64_t kEndsSession = UINT64_MAX;
 
   // `table`: for a successor of this process; may be null.
   explicit Delegations(Loop& loop, RecoveryTable* table = nullptr) : loop_(loop), journal_(table) {}

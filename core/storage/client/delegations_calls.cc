@@ -338,6 +338,7 @@ Delegations::Answer Delegations::report_length(InodeId id, meta::SessionId sessi
   wrote.set_truncations(report.truncate_seq);
   wrote.set_mtime_ns(report.mtime_ns);
   wrote.set_closed(report.closed);
+  wrote.set_unstored(report.unstored);
   return view(own->second);
 }
 
@@ -347,7 +348,7 @@ bool Delegations::end_session(const meta::Namespace::EndedSession& ended) {
   auto& wrote = *log({ended.inode}, 0, now_ns()).mutable_wrote();
   wrote.set_inode(ended.inode);
   put(ended.session, *wrote.mutable_session());
-  wrote.set_truncations(UINT64_MAX);
+  wrote.set_truncations(kEndsSession);
   wrote.set_closed(true);
   return true;
 }

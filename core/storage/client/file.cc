@@ -486,7 +486,8 @@ Task<Result<void>> File::flush_length(bool closed) {
   const meta::Namespace::LengthReport written{.min_length = end_,
                                               .truncate_seq = view_.inode.truncate_seq,
                                               .mtime_ns = length_dirty_ ? time_ns : 0,
-                                              .closed = closed};
+                                              .closed = closed,
+                                              .unstored = of_.deferred_.waits(view_.inode.id)};
   const uint64_t told = end_;
   const int64_t asked_ns = of_.loop().now_ns();
   length_dirty_ = false;

@@ -176,9 +176,12 @@ Task<void> FileSystem::close() {
   for (const auto& file : open) {
     (void)co_await file->close();
   }
-  co_await report_ended_sessions();
   Error reason = fail(Errc::interrupted, "the client is shutting down");
   co_await gate_.close(std::move(reason));
+  // Others may write to these files from now on.
+  const auto dropped = co_await deferred_.drop_waiting();
+  for (const auto& one : dropped) ended_.push_back({.session = one});
+  co_await report_ended_sessions();
   co_await metadata_.close();
   co_await deferred_.close();
   co_await storage_.close();

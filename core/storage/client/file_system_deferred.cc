@@ -59,7 +59,7 @@ void DeferredCloses::keep(std::shared_ptr<File> file) {
   file->behind_.promise();
   auto& length = file->view_.inode.length;
   length = std::max(length, file->behind_.end_offset());
-  wait_for_room(std::move(file));
+  wait_for_room(std::move(file), false);
 }
 
 // A failed write stays in write-behind: it is retried until storage accepts it or refuses it for
@@ -102,7 +102,7 @@ Task<Result<std::vector<meta::InodeId>>> DeferredCloses::store(std::vector<meta:
     if (!result && !is_full(result.error())) co_return std::move(result).error();
     if (!result) {
       full.push_back(file->inode().id);
-      wait_for_room(file);
+      wait_for_room(file, true);  // by the batch with its length
       continue;
     }
     forget(*file);
@@ -111,7 +111,8 @@ Task<Result<std::vector<meta::InodeId>>> DeferredCloses::store(std::vector<meta:
   co_return full;
 }
 
-void DeferredCloses::wait_for_room(std::shared_ptr<File> file) {
+// `announced`: servers learn of it before others can see the file.
+void DeferredCloses::wait_for_room(std::shared_ptr<File> file, bool announced) {
   const meta::InodeId inode = file->inode().id;
   if (!waiting_.insert(inode).second) return;
   log_warning(
@@ -120,12 +121,13 @@ void DeferredCloses::wait_for_room(std::shared_ptr<File> file) {
       {{"inode", inode}, {"name", file->name_}, {"bytes", file->inode().length}});
   // Programs of this client see its length.
   of_.writers_[{inode, file->session_->number}] = file;
-  if (retried_.insert(inode).second) of_.gate_.spawn(retry(std::move(file)));
+  if (retried_.insert(inode).second) of_.gate_.spawn(retry(std::move(file), announced));
 }
 
 // Stores the bytes, then reports the length, unless the file is removed first.
-Task<void> DeferredCloses::retry(std::shared_ptr<File> file) {
+Task<void> DeferredCloses::retry(std::shared_ptr<File> file, bool announced) {
   const meta::InodeId inode = file->inode().id;
+  if (!announced) co_await announce(file);
   bool removed = false;
   while (!removed) {
     const auto stored = co_await store_file(file, 0);
@@ -149,6 +151,24 @@ Task<void> DeferredCloses::retry(std::shared_ptr<File> file) {
   co_await file->behind_.close();
 }
 
+// From then on others cannot write to the file.
+Task<void> DeferredCloses::announce(std::shared_ptr<File> file) {
+  for (;;) {
+    auto right = co_await file->capability();
+    Result<void> told = right ? Result<void>() : right.error();
+    if (right) {
+      const meta::Namespace::LengthReport report{.truncate_seq = file->inode().truncate_seq,
+                                                 .unstored = true};
+      auto view = co_await of_.metadata_.report_length(file->inode().id, *file->session_, report,
+                                                       std::move(*right));
+      if (!view) told = std::move(view).error();
+    }
+    if (told || !meta::is_retryable(told.error())) co_return;
+    const auto waited = co_await sleep_for(of_.loop(), kStorePauseNs);
+    if (!waited) co_return;
+  }
+}
+
 // An error means that the file does not exist any more.
 Task<void> DeferredCloses::report(std::shared_ptr<File> file) {
   for (;;) {
@@ -170,7 +190,7 @@ void DeferredCloses::drop(meta::InodeId inode) {
 void DeferredCloses::rescue() {
   for (const auto& [inode, file] : files_) {
     file->time_dirty_ = true;
-    if (retried_.insert(inode).second) of_.gate_.spawn(retry(file));
+    if (retried_.insert(inode).second) of_.gate_.spawn(retry(file, false));
   }
 }
 
@@ -178,6 +198,19 @@ std::vector<std::shared_ptr<File>> DeferredCloses::unstored() const {
   std::vector<std::shared_ptr<File>> all;
   for (const auto& [inode, file] : files_) all.push_back(file);
   return all;
+}
+
+Task<std::vector<meta::Namespace::EndedSession>> DeferredCloses::drop_waiting() {
+  const auto waiting = std::exchange(waiting_, {});
+  std::vector<meta::Namespace::EndedSession> ended;
+  for (const meta::InodeId inode : waiting) {
+    const auto file = files_.at(inode);
+    files_.erase(inode);
+    co_await file->behind_.close();
+    of_.writers_.erase({inode, file->session_->number});
+    ended.push_back({.inode = inode, .session = *file->session_});
+  }
+  co_return ended;
 }
 
 Task<void> DeferredCloses::close() {

@@ -84,6 +84,9 @@ void to_wire(const Inode& inode, wire::Inode& out) {
   out.set_device(inode.device);
   out.set_xattrs(inode.xattrs);
   out.set_delegate(inode.delegate);
+  if (!inode.unstored) return;
+  out.mutable_unstored()->set_client(inode.unstored->client);
+  out.mutable_unstored()->set_number(inode.unstored->number);
 }
 
 Result<Inode> from_wire(const wire::Inode& inode) {
@@ -114,6 +117,7 @@ Result<Inode> from_wire(const wire::Inode& inode) {
             .device = inode.device(),
             .xattrs = inode.xattrs(),
             .delegate = inode.delegate()};
+  if (inode.has_unstored()) out.unstored = {inode.unstored().client(), inode.unstored().number()};
   if (out.is(InodeType::file)) {
     auto checked = check_layout(out.layout);
     if (!checked || out.layout.version == 0) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,13 @@ std::vector<size_t> stripe_swaps(const Layout& layout, size_t chains);
 Result<std::vector<cluster::ChainId>> chains_of(const cluster::Routing& routing,
                                                 const Layout& layout);
 
+// Identifies one file that one client has open for writing.
+struct SessionId {
+  uint64_t client = 0;
+  uint64_t number = 0;
+  bool operator==(const SessionId&) const = default;
+};
+
 struct Inode {
   InodeId id = 0;
   InodeType kind = InodeType::file;
@@ -90,16 +98,11 @@ struct Inode {
   uint64_t device = 0;        // of a character or block device
   uint32_t xattrs = 0;        // number of extended attributes
   uint64_t delegate = 0;      // of a directory: the lease that holds its delegation; 0: none
+  // Of a file: while this session lasts, its client keeps bytes for which storage has no room.
+  std::optional<SessionId> unstored = {};
   bool operator==(const Inode&) const = default;
 
   bool is(InodeType other) const { return kind == other; }
-};
-
-// Identifies one file that one client has open for writing.
-struct SessionId {
-  uint64_t client = 0;
-  uint64_t number = 0;
-  bool operator==(const SessionId&) const = default;
 };
 
 void to_wire(const Inode& inode, wire::Inode& out);

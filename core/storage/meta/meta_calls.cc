@@ -289,7 +289,8 @@ Task<Result<wire::InodeReply>> MetaService::report_length(rpc::ServerCall& call,
                                           {.min_length = request.end(),
                                            .truncate_seq = request.truncations(),
                                            .mtime_ns = request.mtime_ns(),
-                                           .closed = request.closed()});
+                                           .closed = request.closed(),
+                                           .unstored = request.unstored()});
   FF_CO_TRY(const Inode inode, co_await std::move(writing));
   // The bytes may still exist: the truncation may have come before or after them.
   const bool counts = inode.truncate_seq == request.truncations();

@@ -588,6 +588,7 @@ Task<Result<InodeView>> MetaClient::send_length(UncommittedChanges::SentLength s
   request.set_truncations(sent.report.truncate_seq);
   request.set_mtime_ns(sent.report.mtime_ns);
   request.set_closed(sent.report.closed);
+  request.set_unstored(sent.report.unstored);
   request.set_capability(sent.capability);
   FF_CO_TRY(const wire::InodeReply reply, co_await call(kReportLength, std::move(request)));
   UncommittedChanges::Change change{.mark = mark_of(reply),

@@ -137,6 +137,9 @@ Task<Result<Inode>> open_existing(kv::Txn& txn, const Caller& caller, Dentry ent
   FF_CO_TRY(auto inode, co_await read_inode(txn, entry.inode));
   if (inode.is(InodeType::directory)) co_return errno_error(EISDIR, what);
   FF_CO_TRY(check_open(caller, inode, create.rights, what));
+  if ((create.rights & kMayWrite) != 0) {
+    FF_CO_TRY(co_await check_stored(txn, inode, create.session));
+  }
   if (create.session && inode.is(InodeType::file))
     put_session(txn, inode.id, *create.session, now_ns);
   co_return inode;
@@ -212,6 +215,7 @@ Task<Result<Inode>> Namespace::open(Caller caller, InodeId id, uint32_t rights,
     FF_CO_TRY(result, co_await read_inode(txn, id));
     FF_CO_TRY(co_await check_undelegated(txn, result, caller.lease));
     FF_CO_TRY(check_open(caller, result, rights, fmt::format("inode {}", id)));
+    if ((rights & kMayWrite) != 0) FF_CO_TRY(co_await check_stored(txn, result, session));
     if (session && result.is(InodeType::file)) put_session(txn, id, *session, now_ns);
     if (drops && without_set_ids(result) != result.mode) {
       result.mode = without_set_ids(result);

@@ -180,6 +180,9 @@ class Namespace {
     int64_t mtime_ns = 0;        // 0: nothing was written; kSameTime: the time is known
     bool maybe_written = false;  // something may have been written at an unknown time
     bool closed = false;         // ends the session
+    // The writer keeps bytes for which storage has no room, until a report that does not say so:
+    // no other session may write to the file or truncate it (ENOSPC), or it would be undone.
+    bool unstored = false;
   };
   // Reported by a writer. ESTALE: the file is removed. If `truncate_seq` of the returned inode
   // differs from the report, the length was ignored and storage must be asked for it.

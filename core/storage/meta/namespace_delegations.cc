@@ -190,7 +190,8 @@ Task<Result<void>> Batch::wrote(const wire::WroteRequest& request, int64_t now_n
   const Namespace::LengthReport report{.min_length = request.end(),
                                        .truncate_seq = request.truncations(),
                                        .mtime_ns = request.mtime_ns(),
-                                       .closed = request.closed()};
+                                       .closed = request.closed(),
+                                       .unstored = request.unstored()};
   FF_CO_TRY(co_await report_length_step(txn_, request.inode(), batch_session(request.session()),
                                         report, now_ns));
   co_return Result<void>();

@@ -40,7 +40,10 @@ Task<Result<Inode>> Namespace::truncate(Caller caller, RequestId request, InodeI
   const int64_t now_ns = clock_.wall_ns();
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     FF_CO_TRY(Inode inode, co_await read_file(txn, id));
-    if (!opened) FF_CO_TRY(check_access(caller, inode, kMayWrite, fmt::format("inode {}", id)));
+    if (!opened) {
+      FF_CO_TRY(check_access(caller, inode, kMayWrite, fmt::format("inode {}", id)));
+      FF_CO_TRY(co_await check_stored(txn, inode, std::nullopt));
+    }
     if (!caller.is_root()) inode.mode = without_set_ids(inode);
     // An unfinished truncation to a shorter length is finished with this one.
     inode.truncate_to = inode.truncating ? std::min(inode.truncate_to, length) : length;
@@ -81,6 +84,11 @@ Task<Result<Inode>> report_length_step(kv::Txn& txn, InodeId id, SessionId sessi
   FF_CO_TRY(Inode inode, std::move(read));
   const Inode before = inode;
   take_length(inode, report, now_ns);
+  if (report.unstored) {
+    inode.unstored = session;
+  } else if (inode.unstored == session) {
+    inode.unstored.reset();
+  }
   if (inode != before) put_inode(txn, inode);
   co_return inode;
 }

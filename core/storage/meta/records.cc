@@ -70,6 +70,20 @@ Task<Result<void>> check_undelegated(kv::Txn& txn, const Inode& inode, uint64_t 
   co_return delegated_error(inode.id, inode.delegate);
 }
 
+Task<Result<void>> check_stored(kv::Txn& txn, const Inode& inode,
+                                std::optional<SessionId> session) {
+  if (!inode.unstored || inode.unstored == session) co_return Result<void>();
+  FF_CO_TRY(const auto lasts, co_await txn.get(keys::session(inode.id, *inode.unstored)));
+  if (!lasts) co_return Result<void>();
+  Error error = fail(Errc::disk_full,
+                     "inode {}: storage has no room yet for what another client has written to the "
+                     "file before",
+                     inode.id);
+  error.hint = "Remove files, or add disks and move targets to them.";
+  error.sys = ENOSPC;
+  co_return error;
+}
+
 Task<Result<Inode>> read_dir(kv::Txn& txn, InodeId id, std::string what, uint64_t lease) {
   FF_CO_TRY(auto found, co_await find_inode(txn, id));
   if (!found) co_return errno_error(ENOENT, printable(what));

@@ -62,6 +62,8 @@ Task<Result<Inode>> read_inode(kv::Txn& txn, InodeId id);
 // Succeeds unless another client, which does not have this lease, holds the delegation of the
 // directory: then is_delegated() is true for the error. Any other kind of inode is free.
 Task<Result<void>> check_undelegated(kv::Txn& txn, const Inode& inode, uint64_t lease);
+// ENOSPC: another session has bytes to store that must not overwrite later ones.
+Task<Result<void>> check_stored(kv::Txn& txn, const Inode& inode, std::optional<SessionId> session);
 // ENOTDIR: not a directory. ENOENT: it was removed. Also the error of check_undelegated().
 Task<Result<Inode>> read_dir(kv::Txn& txn, InodeId id, std::string what, uint64_t lease);
 // Adds the times of a directory (DIRV).

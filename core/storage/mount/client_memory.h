@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -51,6 +52,8 @@ struct ClientMemory {
   ByteSpan bytes = {};
   const std::atomic<bool>* sigbus_raised = nullptr;
   std::shared_ptr<const void> hold = {};
+  // Whether storage nodes may still write to it for a predecessor of this process; null: no.
+  std::function<bool()> used_before = {};
 
   // A page was missing when this process accessed it; data written since may be lost.
   bool lost() const { return sigbus_raised != nullptr && sigbus_raised->load(); }

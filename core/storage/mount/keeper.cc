@@ -37,6 +37,12 @@ constexpr int kKeeperPollMs = 200;
 constexpr int64_t kHealthyNs = 10 * kSecond;
 constexpr size_t kQuickDeathsMax = 10;  // in succession
 constexpr int64_t kRestartPauseNs = 200 * kMillisecond;
+// Programs that ask for a replacement: how many the keeper hears at once, and for how long.
+constexpr size_t kAskingMax = 8;
+constexpr int64_t kAskingNs = 10 * kSecond;
+// How long such a program waits while the mount is busy, and between two attempts.
+constexpr int64_t kBusyNs = 30 * kSecond;
+constexpr int64_t kBusyPauseNs = 100 * kMillisecond;
 constexpr rlim_t kDescriptorsMax = 64 * 1024;
 // What the keeper itself needs, also to start a process: what it holds, sockets, programs.
 constexpr rlim_t kOwnDescriptors = 128;
@@ -117,7 +123,9 @@ class Keeper {
   void handle(KeeperMessage message);
   void keep_stored(KeeperMessage message);
   void listen(const std::string& dir);
-  void accept_command();
+  void accept_commands();
+  void receive_commands();
+  Result<void> take_command(Fd& socket, Result<std::optional<KeeperMessage>> message);
   void answer_command(KeeperMessageType type, std::string_view text);
   std::optional<Result<void>> after_exit(int status);
   Result<void> give_up(const std::string& why);
@@ -131,7 +139,13 @@ class Keeper {
   Fd former_program_;
   Fd command_;   // the socket of that command
   Fd listener_;  // for commands
-  Fd socket_;    // of the serving process
+  // Connected, and not heard yet.
+  struct Asking {
+    Fd socket;
+    int64_t until_ns = 0;
+  };
+  std::vector<Asking> asking_;
+  Fd socket_;  // of the serving process
   Fd pidfd_;
   pid_t pid_ = 0;
   std::map<std::string, Fd> held_;
@@ -217,33 +231,55 @@ void Keeper::answer_command(KeeperMessageType type, std::string_view text) {
   former_program_ = Fd();
 }
 
-void Keeper::accept_command() {
-  Fd command(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (command.get() < 0) return;
-  timeval limit{.tv_sec = 1, .tv_usec = 0};
-  ::setsockopt(command.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  Error refusal;
-  if (!trusts_peer(command.get())) {
-    refusal = fail(Errc::refused, "another user has mounted the directory");
-  } else if (command_.get() >= 0 || !ready_ || stopping_) {
-    refusal = fail(Errc::busy, "the process that serves the mount is being started or stopped");
-  } else if (!resends_) {
-    refusal = Error{Errc::unsupported,
-                    "another process cannot continue this mount: it uses io_uring or delegations, "
-                    "or Linux is older than 6.9",
-                    "Unmount the directory and mount it again."};
-  } else {
-    auto message = receive_message(command.get(), true);
-    const bool valid = message && *message && (*message)->type == KeeperMessageType::replace &&
-                       (*message)->fd.get() >= 0;
-    if (!valid) return;
-    next_program_ = std::move((*message)->fd);
-    command_ = std::move(command);
-    log_info("another program replaces the one that serves the mount", {{"pid", pid_}});
-    (void)send_message(socket_.get(), KeeperMessageType::hand_over);
-    return;
+void Keeper::accept_commands() {
+  while (asking_.size() < kAskingMax) {
+    Fd command(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (command.get() < 0) return;
+    asking_.push_back({std::move(command), stop_.clock().steady_ns() + kAskingNs});
   }
-  (void)send_message(command.get(), KeeperMessageType::error, text_of(refusal));
+}
+
+// Each gets an answer, however late it asks, and only after its message is read: to close a socket
+// with unread messages drops the answer.
+void Keeper::receive_commands() {
+  for (Asking& one : std::exchange(asking_, {})) {
+    pollfd wait{one.socket.get(), POLLIN, 0};
+    (void)::poll(&wait, 1, 0);
+    if (wait.revents == 0 && stop_.clock().steady_ns() < one.until_ns) {
+      asking_.push_back(std::move(one));
+      continue;
+    }
+    auto message = receive_message(one.socket.get(), false);
+    if (wait.revents != 0 && message && !*message) continue;  // it has ended
+    const auto taken = take_command(one.socket, std::move(message));
+    if (!taken)
+      (void)send_message(one.socket.get(), KeeperMessageType::error, text_of(taken.error()));
+  }
+}
+
+// Moves the socket if the process that serves the mount hands over.
+Result<void> Keeper::take_command(Fd& socket, Result<std::optional<KeeperMessage>> message) {
+  FF_TRY(auto command, std::move(message));
+  if (!trusts_peer(socket.get())) {
+    return fail(Errc::refused, "another user has mounted the directory");
+  }
+  if (command_.get() >= 0 || !ready_ || stopping_) {
+    return fail(Errc::busy, "the process that serves the mount is being started or stopped");
+  }
+  if (!resends_) {
+    return Error{Errc::unsupported,
+                 "another process cannot continue this mount: it uses io_uring or delegations, or "
+                 "Linux is older than 6.9",
+                 "Unmount the directory and mount it again."};
+  }
+  if (!command || command->type != KeeperMessageType::replace || command->fd.get() < 0) {
+    return fail(Errc::usage, "the keeper of the mount has got no command that it knows");
+  }
+  next_program_ = std::move(command->fd);
+  command_ = std::move(socket);
+  log_info("another program replaces the one that serves the mount", {{"pid", pid_}});
+  (void)send_message(socket_.get(), KeeperMessageType::hand_over);
+  return {};
 }
 
 void Keeper::keep_stored(KeeperMessage message) {
@@ -285,8 +321,11 @@ void Keeper::stop_server() {
 
 // Waits for the next event and handles it. Clears `pid_` when the serving process has ended.
 Result<void> Keeper::watch_once() {
-  std::array<pollfd, 3> waits = {
-      {{socket_.get(), POLLIN, 0}, {pidfd_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}}};
+  const bool has_room = asking_.size() < kAskingMax;
+  std::vector<pollfd> waits = {{socket_.get(), POLLIN, 0},
+                               {pidfd_.get(), POLLIN, 0},
+                               {has_room ? listener_.get() : -1, POLLIN, 0}};
+  for (const Asking& one : asking_) waits.push_back({one.socket.get(), POLLIN, 0});
   (void)::poll(waits.data(), waits.size(), kKeeperPollMs);
   if (options_.on_tick) options_.on_tick();
   if (!stopping_ && stop_.requested()) stop_server();
@@ -297,7 +336,8 @@ Result<void> Keeper::watch_once() {
     handle(std::move(*message));
   }
   if ((waits[0].revents & POLLHUP) != 0) socket_ = Fd();
-  if ((waits[2].revents & POLLIN) != 0) accept_command();
+  if ((waits[2].revents & POLLIN) != 0) accept_commands();
+  receive_commands();
   return {};
 }
 
@@ -460,7 +500,10 @@ bool KeeperLink::must_hand_over() {
   return hand_over_;
 }
 
-Result<void> replace_mount(const StopToken& stop, const std::string& device) {
+namespace {
+
+// Errc::busy: ask again.
+Result<void> ask_keeper(const StopToken& stop, const std::string& device) {
   const KeeperAddress at = address_of_keeper(device);
   const Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const auto* const address = reinterpret_cast<const sockaddr*>(&at.address);
@@ -474,19 +517,33 @@ Result<void> replace_mount(const StopToken& stop, const std::string& device) {
     return fail(Errc::refused, "another user has mounted the directory");
   }
   FF_TRY(const Fd program, this_program());
-  // The keeper may have refused and closed its end before.
-  const auto sent = send_message(socket.get(), KeeperMessageType::replace, {}, program.get());
+  // A keeper of an older version may have refused already, or may have given up waiting for this.
+  (void)send_message(socket.get(), KeeperMessageType::replace, {}, program.get());
   for (;;) {
     pollfd wait{socket.get(), POLLIN, 0};
     (void)::poll(&wait, 1, kKeeperPollMs);
     FF_TRY(stop.check());
     if (wait.revents == 0) continue;
     FF_TRY(const auto message, receive_message(socket.get(), true));
-    if (!message) {
-      return sent ? fail(Errc::failed, "the keeper of the mount has ended") : sent.error();
-    }
+    if (!message) return fail(Errc::busy, "the keeper of the mount has not answered");
     if (message->type == KeeperMessageType::error) return error_of(message->text);
     return {};
+  }
+}
+
+}  // namespace
+
+Result<void> replace_mount(const StopToken& stop, const std::string& device) {
+  const int64_t until_ns = stop.clock().steady_ns() + kBusyNs;
+  for (bool asked = false;;) {
+    auto replaced = ask_keeper(stop, device);
+    if (!replaced && asked && replaced.error().sys == ECONNREFUSED) {
+      return fail(Errc::failed, "the keeper of the mount has ended");
+    }
+    const bool busy = !replaced && replaced.error().code == Errc::busy;
+    if (!busy || stop.clock().steady_ns() >= until_ns) return replaced;
+    asked = true;
+    FF_TRY(stop.sleep_ns(kBusyPauseNs));
   }
 }
 

@@ -81,9 +81,10 @@ class KeeperLink final : public DescriptorStore {
   bool hand_over_ = false;
 };
 
-// Asks the keeper of a mount to let this program serve it; returns when it does. `device`: of
-// mounted_device(). Errors: no keeper serves the mount; the keeper belongs to another user; this
-// program could not serve, and the former one continues.
+// Asks the keeper of a mount to let this program serve it; returns when it does. Waits some time
+// while another process is being started. `device`: of mounted_device(). Errors: no keeper serves
+// the mount; the keeper belongs to another user; this program could not serve, and the former one
+// continues.
 Result<void> replace_mount(const StopToken& stop, const std::string& device);
 
 }  // namespace ff::mount

@@ -144,6 +144,7 @@ bool RingRegistry::serve_turn() {
   for (const auto& ring : rings_) {
     // The end of a batch wakes this task.
     if (running >= kRunningMax) return false;
+    if (repeats_wait_ && ring->repeats()) continue;
     if (journal_->room() < RingServer::kBatchMax && !ring->repeats()) continue;
     const size_t before = ring->running();
     const uint32_t taken = ring->take_requests();

@@ -40,7 +40,10 @@ class RingRegistry final : public RingContext {
   // fails, there are no rings.
   Result<void> start();
   // Continues the memory and the rings of the predecessor. Call it when Operations has restored the
-  // open files.
+  // open files. Repeats requests when storage nodes of this host no longer write to the memory for
+  // the predecessor, at the latest after kFormerReadsNs: so a program gets a completion after the
+  // last write to the memory of the request.
+  static constexpr int64_t kFormerReadsNs = 60 * kSecond;
   void restore();
   // Takes no more requests from rings: another process will.
   void pause() { paused_ = true; }
@@ -108,6 +111,7 @@ class RingRegistry final : public RingContext {
   Task<void> receive_wakeups();
   Task<void> serve();
   Task<void> check_lost_owners();
+  Task<void> allow_repeats();
   bool serve_turn();
   void remove_link(Links::iterator link);
   void drop_abandoned(Links::iterator link);
@@ -128,6 +132,7 @@ class RingRegistry final : public RingContext {
   uint64_t wake_number_ = 0;
   std::unique_ptr<FdWatch> wake_watch_;
   bool paused_ = false;
+  bool repeats_wait_ = false;  // for reads that storage nodes began for the predecessor
   Event work_;
   Gate gate_;
 };

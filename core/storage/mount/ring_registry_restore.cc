@@ -27,6 +27,7 @@ using RecordKind = client::RecoveryTable::Kind;
 constexpr std::string_view kJournalName = "usrbio-journal";
 constexpr std::string_view kWakeName = "usrbio-wake ";
 constexpr std::string_view kLinkName = "usrbio-link ";
+constexpr int64_t kFormerReadsPollNs = 5 * kMillisecond;
 
 // Removes the first word of the text and returns it.
 std::string_view next_word(std::string_view& text) {
@@ -143,6 +144,27 @@ Result<void> RingRegistry::restore_link(const std::string& stored, Fd fd) {
   return {};
 }
 
+Task<void> RingRegistry::allow_repeats() {
+  const auto used = [](const auto& one) {
+    const auto& used_before = one.second->memory.used_before;
+    return used_before && used_before();
+  };
+  const int64_t until_ns = loop_.now_ns() + kFormerReadsNs;
+  while (std::ranges::any_of(by_id_, used)) {
+    if (loop_.now_ns() >= until_ns) {
+      log_warning(
+          "storage nodes of this host have not ended reads into the memory of programs that they "
+          "began for the predecessor; the mount repeats these requests",
+          {{"seconds", kFormerReadsNs / kSecond}});
+      break;
+    }
+    const auto waited = co_await sleep_for(loop_, kFormerReadsPollNs);
+    if (!waited) co_return;
+  }
+  repeats_wait_ = false;
+  work_.set();
+}
+
 void RingRegistry::restore() {
   if (store_ == nullptr || journal_ == nullptr) return;
   size_t ended = 0;
@@ -155,6 +177,8 @@ void RingRegistry::restore() {
     ended++;
   }
   journal_->drop_left();
+  repeats_wait_ = std::ranges::any_of(rings_, [](const auto& ring) { return ring->repeats(); });
+  if (repeats_wait_) gate_.spawn(allow_repeats());
   if (ended > 0) {
     log_warning("rings and memory of programs do not survive the death of the predecessor",
                 {{"count", ended}, {"cause", cause}});

@@ -468,7 +468,7 @@ DELEGATIONS = {
     "drop-the-bytes-of-closed-files-when-disks-are-full": [
         (
             "core/storage/client/file_system_deferred.cc",
-            "      wait_for_room(file);\n      continue;\n",
+            "      wait_for_room(file, true);  // by the batch with its length\n      continue;\n",
             "      file->behind_.drop_buffers();\n",
         )
     ],

@@ -5,11 +5,16 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <csignal>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "platform/net/shm_pair.h"
 
@@ -93,6 +98,62 @@ TEST(Regions, AreFoundByWhatLiesWhollyInThem) {
   EXPECT_EQ(regions.find((*a)->memory()), nullptr);
   EXPECT_EQ(regions.find((*b)->memory()), *b);
   EXPECT_EQ(regions.make(UINT64_MAX - 5, Kind::sealed).error().code, Errc::usage);
+}
+
+// A memory file, as a keeper or a program has it.
+struct MemoryFile {
+  Fd fd{::memfd_create("memory", MFD_CLOEXEC)};
+  std::vector<ByteSpan> mappings = {};
+
+  MemoryFile() { EXPECT_EQ(::ftruncate(fd.get(), kMiB), 0); }
+  ~MemoryFile() {
+    for (const ByteSpan one : mappings) ::munmap(one.data(), one.size());
+  }
+  std::shared_ptr<const SharedRegion> adopt(SharedRegionSet& regions) {
+    void* const at = ::mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    mappings.emplace_back(static_cast<std::byte*>(at), kMiB);
+    return regions.adopt(mappings.back(), Fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)));
+  }
+};
+
+// What a peer has mapped of a process that is dead then, which had `first` and `other`.
+void* map_as_peer_of_the_dead(MemoryFile& first, MemoryFile& other) {
+  std::array<int, 2> pipe = {};
+  EXPECT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+  const Fd in(pipe[0]), out(pipe[1]);
+  const pid_t dead = ::fork();
+  if (dead == 0) {
+    SharedRegionSet regions;
+    (void)first.adopt(regions);
+    const int number = other.adopt(regions)->fd();
+    (void)!::write(out.get(), &number, sizeof number);
+    for (;;) ::pause();
+  }
+  int number = -1;
+  EXPECT_EQ(::read(in.get(), &number, sizeof number), ssize_t{sizeof number});
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, dead, 0)));
+  const Fd file(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), number, 0)));
+  EXPECT_GE(file.get(), 0);
+  void* const at = ::mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  EXPECT_NE(at, MAP_FAILED);
+  ::kill(dead, SIGKILL);
+  ::waitpid(dead, nullptr, 0);
+  return at;
+}
+
+TEST(Regions, ASuccessorSeesWhetherAPeerOfItsPredecessorStillMapsOne) {
+  MemoryFile first, other;
+  void* const mapped = map_as_peer_of_the_dead(first, other);
+  SharedRegionSet successor, stranger;
+  EXPECT_FALSE(first.adopt(successor)->used_before());
+  const auto region = other.adopt(successor);
+  const auto again = other.adopt(successor);
+  EXPECT_TRUE(region->used_before());
+  EXPECT_TRUE(again->used_before());
+  EXPECT_FALSE(other.adopt(stranger)->used_before());
+  ASSERT_EQ(::munmap(mapped, kMiB), 0);
+  EXPECT_FALSE(region->used_before());
+  EXPECT_FALSE(again->used_before());
 }
 
 TEST(Regions, AnAnnouncedOneOutlivesItsRemoval) {

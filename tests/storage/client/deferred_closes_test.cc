@@ -17,6 +17,7 @@ using meta::InodeId;
 using meta::InodeType;
 
 constexpr size_t kSmall = 8 * kKiB;
+constexpr uint32_t kMayChange = meta::kMayRead | meta::kMayWrite;
 
 class DeferredClosesTest : public FileSystemWorld {
  protected:
@@ -62,6 +63,23 @@ class DeferredClosesTest : public FileSystemWorld {
   template <class T>
   static int sys_of(const Result<T>& result) {
     return result ? 0 : result.error().sys;
+  }
+  // Another client writes to the file as soon as it can open it.
+  void change_soon(InodeId file, uint64_t offset, std::string_view text) {
+    FileRef opened;
+    EXPECT_TRUE(eventually([&] {
+      if (opened != nullptr) return true;
+      auto opening = open(file, kMayChange);
+      if (opening) {
+        opened = std::move(*opening);
+      } else {
+        EXPECT_EQ(opening.error().sys, ENOSPC);
+      }
+      return opened != nullptr;
+    }));
+    if (opened == nullptr) return;
+    EXPECT_TRUE(io::ok(run(opened->write(offset, as_bytes(text)))));
+    EXPECT_TRUE(io::ok(run(opened->close())));
   }
   void cut_storage(bool cut) {
     for (const auto& node : cluster_.nodes()) {
@@ -312,6 +330,72 @@ TEST_F(FullDisksTest, TheBytesAreKeptUntilThereIsRoom) {
   EXPECT_EQ(fsck().sessions(), 0u);
 }
 
+// The bytes that wait would undo what another client has written since.
+TEST_F(FullDisksTest, OthersWriteToTheFileWhenTheBytesAreStored) {
+  pass(3 * kSecond);
+  ASSERT_EQ(holder().waiting_files(), 1u);
+  const InodeId file = id();
+  set_full(false);
+  change_soon(file, 10, "newer");
+  EXPECT_TRUE(eventually([&] { return holder().waiting_files() == 0; }));
+  std::string expected = text_;
+  expected.replace(10, 5, "newer");
+  EXPECT_EQ(seen("f"), expected);
+  pass(2 * kSecond);
+  EXPECT_EQ(fsck().problems(), 0u);
+  EXPECT_EQ(fsck().sessions(), 0u);
+}
+
+// It still has the file open.
+TEST_F(FullDisksTest, OthersDoNotWriteWhileTheWriterGoesOn) {
+  auto made = run(holder().create({}, {.id = dir_}, "open", {.mode = 0644}));
+  ASSERT_TRUE(io::ok(made));
+  ASSERT_TRUE(io::ok(run((*made)->write_behind(0, as_bytes(text_)))));
+  ASSERT_TRUE(io::ok(run((*made)->flush_on_close((*made)->cursor()))));  // of a dup(2)
+  pass(3 * kSecond);
+  ASSERT_EQ(holder().waiting_files(), 2u);
+  const auto more = as_bytes(std::string_view("more"));
+  for (int i = 0; i < 2; i++) {
+    ASSERT_TRUE(io::ok(run((*made)->write_behind(0, more, nullptr, true))));
+    (void)run((*made)->refresh());  // reports again: in a batch, then to servers that know it
+    pass(kSecond);
+    EXPECT_EQ(sys_of(open((*made)->inode().id, kMayChange)), ENOSPC) << i;
+    EXPECT_EQ(seen("open"), "");
+  }
+  (void)run((*made)->close());
+}
+
+TEST_F(FullDisksTest, OthersTruncateTheFileWhenTheBytesAreStored) {
+  pass(3 * kSecond);
+  const InodeId file = id();
+  const auto cut = [&] { return run(metadata().truncate({}, {.id = file}, 5, std::nullopt)); };
+  EXPECT_EQ(sys_of(cut()), ENOSPC);
+  EXPECT_EQ(sys_of(run(files_.create({}, {.id = dir_}, "f", {.exclusive = false}))), ENOSPC);
+  set_full(false);
+  EXPECT_TRUE(eventually([&] { return cut().ok(); }));
+  EXPECT_EQ(holder().waiting_files(), 0u);
+  EXPECT_EQ(seen("f"), text_.substr(0, 5));
+}
+
+// It has been open for writing, and others know it already.
+TEST_F(DeferredClosesTest, OthersWriteToAFileWhenASuccessorHasStoredItsBytes) {
+  auto made = run(holder().create({}, {.id = dir_}, "f", {.mode = 0644}));
+  ASSERT_TRUE(io::ok(made));
+  EXPECT_EQ(seen("f"), "");
+  set_full(true);
+  ASSERT_TRUE(io::ok(run((*made)->write_behind(0, as_bytes(std::string_view("old text"))))));
+  Survivor second(stage_, "second", first_->records, first_->data, true);
+  cut_off(cluster_, "first");
+  for (const auto& file : restore(second)) EXPECT_FALSE(run(file->close()).ok());
+  ASSERT_EQ(second.files.waiting_files(), 1u);
+  pass(kSecond);
+  EXPECT_EQ(sys_of(open((*made)->inode().id, kMayChange)), ENOSPC);
+  set_full(false);
+  change_soon((*made)->inode().id, 0, "new");
+  EXPECT_TRUE(eventually([&] { return second.files.waiting_files() == 0; }));
+  EXPECT_EQ(seen("f"), "new text");
+}
+
 TEST_F(FullDisksTest, WhoHasTheFileOpenGetsTheErrorFromFsync) {
   pass(3 * kSecond);
   auto made = run(holder().create({}, {.id = dir_}, "open", {.mode = 0644}));
@@ -350,6 +434,7 @@ TEST_P(FullSuccessorTest, ItServesAndKeepsTheBytes) {
   pass(5 * kSecond);
   EXPECT_EQ(seen("f"), "");
   EXPECT_EQ(sys_of(run(second.files.open({}, {.id = id()}, meta::kMayRead))), ENOSPC);
+  EXPECT_EQ(sys_of(open(id(), kMayChange)), ENOSPC);
   EXPECT_EQ(run(second.files.stat({.id = id()}))->inode.length, text_.size());
   // It is killed, too.
   Survivor third(stage_, "third", second.records, second.data, true);
@@ -405,6 +490,8 @@ TEST_F(FullDisksTest, AnUnmountNamesTheFilesWhoseBytesItDrops) {
   const int64_t before_ns = stage_.world.now_ns();
   EXPECT_EQ(seen("g"), "");
   EXPECT_LT(stage_.world.now_ns() - before_ns, kSecond);  // nobody holds the directory
+  const auto left = run(metadata().lookup({}, {.id = dir_}, "g"));
+  EXPECT_TRUE(io::ok(open(left->inode.id, kMayChange)));
 }
 
 TEST_F(DeferredClosesTest, AnUnmountWithoutStorageSaysWhatIsLost) {

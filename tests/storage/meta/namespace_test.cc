@@ -450,6 +450,40 @@ TEST_P(NamespaceTest, LengthsGrowAndAreCut) {
   EXPECT_EQ(sys_of(run(names().truncate(kRootUser, request(), kRoot, 0, false))), EISDIR);
 }
 
+TEST_P(NamespaceTest, NobodyElseWritesToAFileWhoseWriterKeepsBytes) {
+  const auto f = file(kRootUser, kRoot, "f");
+  const SessionId me{.client = 7, .number = 1}, other{.client = 8, .number = 1};
+  const auto report = [&](Namespace::LengthReport sent) {
+    EXPECT_TRUE(run(names().report_length(f->id, me, sent)).ok());
+  };
+  const auto open = [&](SessionId session) {
+    return sys_of(run(names().open(kRootUser, f->id, kMayWrite, session)));
+  };
+  const auto truncate = [&](bool opened) {
+    return sys_of(run(names().truncate(kRootUser, request(), f->id, 0, opened)));
+  };
+  ASSERT_EQ(open(me), 0);
+  report({.unstored = true});
+  EXPECT_EQ(open(other), ENOSPC);
+  EXPECT_EQ(sys_of(create(kRootUser, kRoot, "f",
+                          {.exclusive = false, .session = other, .rights = kMayWrite})),
+            ENOSPC);
+  EXPECT_EQ(truncate(false), ENOSPC);
+  EXPECT_EQ(sys_of(run(names().open(kRootUser, f->id, kMayRead, std::nullopt))), 0);
+  EXPECT_EQ(open(me), 0);
+  EXPECT_EQ(truncate(true), 0);
+  EXPECT_EQ(open(other), ENOSPC);
+  report({.min_length = 9, .truncate_seq = 1});
+  EXPECT_EQ(open(other), 0);
+  EXPECT_EQ(truncate(false), 0);
+  report({.unstored = true});
+  EXPECT_EQ(truncate(false), ENOSPC);
+  std::vector<Namespace::EndedSession> ended = {{f->id, me}};
+  ASSERT_TRUE(run(names().end_sessions(std::move(ended))).ok());
+  EXPECT_EQ(open(other), 0);
+  EXPECT_EQ(truncate(false), 0);
+}
+
 TEST_P(NamespaceTest, SessionsEndTogether) {
   const SessionId first{.client = 3, .number = 1}, second{.client = 3, .number = 2};
   const auto one = create(kRootUser, kRoot, "one", {.session = first});

@@ -90,7 +90,11 @@ class RingRegistryTest : public client::FileSystemWorld {
   void start(std::unique_ptr<MemoryStore> store) {
     rings_.reset();
     store_ = std::move(store);
-    const auto adopt = [](const ClientMemoryFile& file) { return map_client_memory(file); };
+    const auto adopt = [this](const ClientMemoryFile& file) -> Result<ClientMemory> {
+      FF_TRY(auto memory, map_client_memory(file));
+      memory.used_before = [this] { return used_before_; };
+      return memory;
+    };
     rings_ = std::make_unique<RingRegistry>(stage_.world.loop(), *operations_, pool_, adopt,
                                             store_.get());
     const auto started = rings_->start();
@@ -132,6 +136,7 @@ class RingRegistryTest : public client::FileSystemWorld {
   usrbio::Shm data_, shm_;
   usrbio::Ring ring_;
   uint32_t submitted_ = 0;
+  bool used_before_ = false;
   std::unique_ptr<MemoryStore> store_;
   std::unique_ptr<RingRegistry> rings_;
 };
@@ -236,6 +241,27 @@ TEST_F(RingRegistryTest, AJournalThatIsFullOfRequestsIsWorkedOff) {
   EXPECT_TRUE(
       eventually([&] { return ring_.head().completed.load() == RingJournal::kRequestsMax; }));
   EXPECT_EQ(rings_->journal().room(), RingJournal::kRequestsMax);
+}
+
+// Else a program might get its completion before the last write to its memory.
+TEST_F(RingRegistryTest, InterruptedRequestsWaitForReadsThatBeganForThePredecessor) {
+  for (const bool end : {true, false}) {
+    const uint32_t before = submitted_;
+    submit(5000, 1);
+    const auto left = store_->of_the_dead();
+    auto journal =
+        std::move(RingJournal::open(Fd(::dup(left->stored["usrbio-journal"].get())))).value();
+    auto progress = journal->take_left(rings_->find(ring_name_, 0)->number);
+    ASSERT_TRUE(progress);
+    (void)progress->take(ring_.submission(before));
+    used_before_ = true;
+    start(left->of_the_dead());
+    rings_->restore();
+    pass(RingRegistry::kFormerReadsNs / 2);
+    EXPECT_EQ(ring_.head().completed.load(), before);
+    used_before_ = !end;
+    expect_read(5000, 1);
+  }
 }
 
 // The record of the first ring begins here, those of requests begin behind all such records.

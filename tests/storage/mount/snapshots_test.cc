@@ -136,6 +136,12 @@ class SnapshotsTest : public TwoMounts {
       if (!cut) stage_.net.unblock(serving().name, node->name());
     }
   }
+  void cut_managers(bool cut) {
+    for (const auto& manager : cluster_.managers()) {
+      if (cut) stage_.net.block(serving().name, manager->name());
+      if (!cut) stage_.net.unblock(serving().name, manager->name());
+    }
+  }
   void set_full(bool full) {
     for (const auto& node : cluster_.nodes()) {
       node->disk().set_fault(sim::SimOp::write, full ? 1 : 0, ENOSPC);
@@ -225,17 +231,22 @@ TEST_F(SnapshotsTest, BytesThatASuccessorKeepsAreForTheOwner) {
   close_all();
 }
 
-// Its bytes are stored before its close is deferred.
+// A read has its bytes stored before its close is deferred, while servers do not answer.
 TEST_F(SnapshotsTest, AFileWhoseCloseIsDeferredHasNone) {
   start(true);
   make("f");
+  cut_managers(true);
+  pass(10 * kMillisecond);
   const uint64_t handle = handles_[0].number;
   EXPECT_TRUE(io::ok(write_here(handle, 0, "text", O_RDWR)));
   EXPECT_TRUE(io::ok(run(operations().flush(handle))));  // of a dup(2)
   EXPECT_EQ(read_here(handle, 0, 4), "text");
   EXPECT_TRUE(published());
+  const int64_t before_ns = stage_.world.now_ns();
   close_all();
+  EXPECT_EQ(stage_.world.now_ns(), before_ns);  // deferred
   EXPECT_FALSE(published());
+  cut_managers(false);
 }
 
 // What each acknowledged change of a random history has left is what a thread reads from then on,
