@@ -38,7 +38,9 @@ struct JobOptions {
   std::string wire = "none";
   bool deterministic = false;
   std::optional<std::string> zone;
+  std::string on_failure = "stop";  // or "shrink", for commands that can
 
+  bool shrinks() const { return on_failure == "shrink"; }
   collective::PipelineOptions pipeline() const;
 };
 void declare_job_options(Command& command, JobOptions& options);

@@ -190,7 +190,7 @@ class Report {
     for (const char* const line : kHead) out.line("{}", line);
   }
 
-  Result<void> add(const CollectiveLoad& load, const CollectiveResult& out_of_place,
+  Result<void> add(const CollectiveLoad& load, uint32_t ranks, const CollectiveResult& out_of_place,
                    const std::optional<CollectiveResult>& in_place) {
     const std::string_view op = reduces(load.kind) ? simd::reduce_op_name(load.op) : "none";
     const int64_t root = has_root(load) ? int64_t{load.root} : -1;
@@ -203,6 +203,7 @@ class Report {
                      {"type", type},
                      {"redop", op},
                      {"root", root},
+                     {"ranks", ranks},
                      {"out_of_place", figures_json(out_of_place, load.check)},
                      {"in_place", in_place ? figures_json(*in_place, load.check) : Json()}});
     if (out_of_place.bytes >= kMemoryBytes && out_of_place.memory_rate > memory_rate_) {
@@ -285,30 +286,78 @@ class Report {
   uint64_t measured_ = 0;
 };
 
-Result<void> be_bench_rank(Session& session, const BenchOptions& options,
-                           collective::Communicator& ranks) {
+// The rows of the table, in order.
+std::vector<CollectiveLoad> table_rows(const BenchOptions& options) {
+  std::vector<CollectiveLoad> rows;
+  for (CollectiveLoad load : loads_of(options)) {
+    for (const uint64_t size : sizes_of(options)) {
+      load.bytes = size;
+      rows.push_back(load);
+    }
+  }
+  return rows;
+}
+
+Result<void> measure_row(bench::CollectiveBench& bench, CollectiveLoad load, uint32_t ranks,
+                         Report* report) {
+  load.in_place = false;
+  FF_TRY(const auto out_of_place, bench.run(load));
+  std::optional<CollectiveResult> in_place;
+  if (load.in_place = bench::works_in_place(load); load.in_place) {
+    FF_TRY(in_place, bench.run(load));
+  }
+  return report != nullptr ? report->add(load, ranks, out_of_place, in_place) : Result<void>();
+}
+
+// Measures the rows from `next` on.
+Result<void> measure_rows(Session& session, const BenchOptions& options,
+                          collective::Communicator& ranks, const std::vector<CollectiveLoad>& rows,
+                          size_t& next, Report* report) {
   if (options.root >= ranks.ranks()) {
     return fail(Errc::usage, "--root {}: must be below the number of ranks ({})", options.root,
                 ranks.ranks());
   }
+  FF_TRY(auto bench, bench::CollectiveBench::make(ranks, session.stop.clock(), options.max_bytes));
+  for (; next < rows.size(); next++) {
+    FF_TRY(measure_row(bench, rows[next], ranks.ranks(), report));
+  }
+  return {};
+}
+
+// A communicator of the ranks that are left, which continue with the row of rank 0.
+Result<std::unique_ptr<collective::Communicator>> shrink(Session& session,
+                                                         collective::Communicator& ranks,
+                                                         size_t& next) {
+  FF_TRY(auto left, ranks.shrink(session.stop));
+  auto row = static_cast<int64_t>(next);
+  FF_TRY(left->run(
+      {.kind = Collective::broadcast, .type = DataType::i64, .count = 1, .in = &row, .out = &row}));
+  next = static_cast<size_t>(row);
+  return left;
+}
+
+Result<void> be_bench_rank(Session& session, const BenchOptions& options,
+                           collective::Communicator& joined) {
   std::optional<Report> report;
-  if (ranks.rank() == 0) {
-    report.emplace(session.out, options, ranks);
+  if (joined.rank() == 0) {
+    report.emplace(session.out, options, joined);
     FF_TRY(session.out.flush());
   }
-  FF_TRY(auto bench, bench::CollectiveBench::make(ranks, session.stop.clock(), options.max_bytes));
-  for (CollectiveLoad load : loads_of(options)) {
-    for (const uint64_t size : sizes_of(options)) {
-      load.bytes = size;
-      load.in_place = false;
-      FF_TRY(const auto out_of_place, bench.run(load));
-      std::optional<CollectiveResult> in_place;
-      if (load.in_place = bench::works_in_place(load); load.in_place) {
-        FF_TRY(in_place, bench.run(load));
-      }
-      if (report) {
-        FF_TRY(report->add(load, out_of_place, in_place));
-      }
+  const std::vector<CollectiveLoad> rows = table_rows(options);
+  std::unique_ptr<collective::Communicator> left;
+  for (size_t next = 0;;) {
+    collective::Communicator& ranks = left != nullptr ? *left : joined;
+    const auto measured =
+        measure_rows(session, options, ranks, rows, next, report ? &*report : nullptr);
+    if (measured) break;
+    const Errc code = measured.error().code;
+    const bool is_lost = code == Errc::unreachable || code == Errc::deadline;
+    if (!is_lost || !options.job.shrinks()) return measured;
+    auto shrunk = shrink(session, ranks, next);
+    if (!shrunk) return std::move(shrunk).error();
+    left = std::move(*shrunk);
+    if (report) {
+      session.out.line("# {}: {} ranks go on", measured.error().message, left->ranks());
     }
   }
   return report ? report->finish(session.stop.clock()) : Result<void>();
@@ -352,6 +401,11 @@ void declare_allreduce_bench(Command& bench) {
   bench.option("-g,--ngpus", number(options.gpus), "GPUs of each thread: 1").hidden();
   bench.option("-r,--root", number(options.root, "RANK"),
                "Root rank of broadcast, reduce, gather and scatter");
+  bench
+      .option("--on-failure", choice(options.job.on_failure, {"stop", "shrink"}),
+              "After the loss of a rank: stop, or measure with the ranks that are left. Rank 0 of "
+              "the job must live, and rank 0 of each host for its other ranks")
+      .section(kCommonOptions);
   declare_job_options(bench, options.job);
   declare_rank_options(bench, options.ranks);
   bench.example("ff allreduce bench -b 8 -e 128M -f 2", "a table of sizes, with one rank per core");

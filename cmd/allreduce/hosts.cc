@@ -124,8 +124,8 @@ class Hosts {
       if (hears) hears = validate::read_available(output_.get(), heard_, kOutputMax);
       pass_on(false);
       reap();
-      const auto failed = first_failed();
-      if (failed && until_ns == INT64_MAX) until_ns = clock().steady_ns() + kOthersNs;
+      const bool is_over = failed_.has_value() || (job_.shrinks() && hosts_[0].status);
+      if (is_over && until_ns == INT64_MAX) until_ns = clock().steady_ns() + kOthersNs;
       if (clock().steady_ns() > until_ns) break;
       pollfd wait{hears ? output_.get() : -1, POLLIN, 0};
       (void)::poll(&wait, 1, kTurnMs);
@@ -225,14 +225,15 @@ class Hosts {
       int status = 0;
       if (::waitpid(host.pid, &status, WNOHANG) == host.pid) {
         host.status = status;
-        if (status != 0 && !failed_) failed_ = static_cast<size_t>(&host - hosts_.data());
+        const auto index = static_cast<size_t>(&host - hosts_.data());
+        const bool is_needed = index == 0 || !job_.shrinks();
+        if (status != 0 && !failed_ && is_needed) failed_ = index;
       } else {
         all = false;
       }
     }
     return all;
   }
-  std::optional<size_t> first_failed() const { return failed_; }
 
   // Prints the output of the first host: line by line, or at the end the data of its envelope.
   void pass_on(bool is_end) {
@@ -286,7 +287,7 @@ class Hosts {
   std::string key_;  // hex
   Fd output_;        // of the first host
   std::string heard_;
-  std::optional<size_t> failed_;  // the first host that failed
+  std::optional<size_t> failed_;  // the first host that failed and is needed
 };
 
 }  // namespace

@@ -61,6 +61,18 @@ class AllreduceHostsTest : public testing::Test {
     return launch;
   }
 
+  // The process of rank 2, or 0.
+  pid_t last_rank() const {
+    for (const pid_t pid : test::processes("allreduce")) {
+      const std::string folder = "/proc/" + std::to_string(pid);
+      const std::string variables = test::read_file(folder + "/environ");
+      const bool is_last = variables.find("RANK=2") != std::string::npos &&
+                           variables.find("MASTER_ADDR=" + hosts_.address(0)) != std::string::npos;
+      if (is_last && test::read_file(folder + "/comm") == "ff\n") return pid;
+    }
+    return 0;
+  }
+
   test::Hosts hosts_{kHosts};
   test::TempDir dir_;
 };
@@ -106,19 +118,24 @@ TEST_F(AllreduceHostsTest, PartsMeetWithAKeyAlone) {
 TEST_F(AllreduceHostsTest, OneThatIsKilledIsNamedByAll) {
   test::Child child(bench(list(), {"--nproc", "1", "-b", "8M", "-e", "8M", "-n", "1000000"}));
   ASSERT_TRUE(child.wait_for_out("# Using 3 processes")) << child.err;
-  pid_t victim = 0;
-  for (const pid_t pid : test::processes("allreduce")) {
-    const std::string folder = "/proc/" + std::to_string(pid);
-    const std::string variables = test::read_file(folder + "/environ");
-    const bool is_last = variables.find("RANK=2") != std::string::npos &&
-                         variables.find("MASTER_ADDR=" + hosts_.address(0)) != std::string::npos;
-    if (is_last && test::read_file(folder + "/comm") == "ff\n") victim = pid;
-  }
+  const pid_t victim = last_rank();
   ASSERT_NE(victim, 0);
   ::kill(victim, SIGKILL);
   EXPECT_EQ(child.finish(), 1) << child.err;
   EXPECT_NE(child.err.find("rank 2 (process " + std::to_string(victim)), std::string::npos)
       << child.err;
+}
+
+TEST_F(AllreduceHostsTest, WithoutAHostTheOthersGoOn) {
+  test::Child child(bench(list(), {"--nproc", "1", "-b", "64K", "-e", "1M", "-f", "2", "-n", "50",
+                                   "--on-failure", "shrink"}));
+  ASSERT_TRUE(child.wait_for_out("#wrong")) << child.err;
+  const pid_t victim = last_rank();
+  ASSERT_NE(victim, 0);
+  ::kill(victim, SIGKILL);
+  EXPECT_EQ(child.finish(), 0) << child.err;
+  EXPECT_NE(child.out.find(": 2 ranks go on\n"), std::string::npos) << child.out;
+  EXPECT_NE(child.out.find("# Out of bounds values : 0 OK"), std::string::npos) << child.out;
 }
 
 TEST_F(AllreduceHostsTest, NothingIsLeftWhenItIsInterrupted) {

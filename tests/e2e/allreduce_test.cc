@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -197,6 +198,27 @@ TEST(AllreduceBench, ARankThatIsKilledIsNamed) {
   const std::string process = "(process " + std::to_string(victim) + ") is gone";
   EXPECT_NE(bench.child().err.find(process), std::string::npos) << bench.child().err;
   EXPECT_TRUE(bench.all_gone());
+}
+
+TEST(AllreduceBench, WithoutARankTheOthersGoOn) {
+  const std::string mark = "65552";
+  test::Child child({.argv = Words{FF_BINARY, "allreduce", "bench", "--nproc", "3", "-b", mark,
+                                   "-e", "1M", "-i", mark, "-n", "100", "--on-failure", "shrink"}});
+  ASSERT_TRUE(child.wait_for_out("#wrong")) << child.err;
+  std::set<pid_t> ranks;
+  ASSERT_TRUE(test::eventually([&] {
+    ranks = test::processes(mark);
+    return ranks.size() == 3;
+  }));
+  ranks.erase(child.pid());
+  const pid_t victim = *ranks.begin();
+  ::kill(victim, SIGKILL);
+  EXPECT_EQ(child.finish(), 0) << child.err;
+  const std::string process = "(process " + std::to_string(victim) + ") is gone";
+  EXPECT_NE(child.out.find(process), std::string::npos) << child.out;
+  EXPECT_NE(child.out.find(": 2 ranks go on\n"), std::string::npos) << child.out;
+  EXPECT_NE(child.out.find("# Out of bounds values : 0 OK"), std::string::npos) << child.out;
+  EXPECT_EQ(rows_of(child.out).size(), 1024u * 1024 / 65552) << child.out;
 }
 
 TEST(AllreduceBench, ARankThatStandsStillIsNamedAtTheDeadline) {

@@ -88,6 +88,21 @@ int start_numbered(ff_comm* comm, const Operation& operation, uint64_t* number) 
   return start_numbered(number, [&] { return start_operation(comm, operation); });
 }
 
+// Makes a communicator out of another one; `join` may give a null one.
+template <class Join>
+int make_from(const ff_comm* comm, ff_comm** made, Join join) {
+  if (made == nullptr) return failed(ff::fail(Errc::usage, "made is null"));
+  *made = nullptr;
+  if (auto checked = check_comm(comm); !checked) return failed(checked.error());
+  auto part = std::make_unique<ff_comm>();
+  auto joined = join(part->stop);
+  if (!joined) return failed(joined.error());
+  if (*joined == nullptr) return FF_OK;
+  part->ranks = std::move(*joined);
+  *made = part.release();
+  return FF_OK;
+}
+
 Operation operation_of(Collective kind, const void* in, void* out, size_t count, ff_type type) {
   return {.kind = kind,
           .type = static_cast<ff::simd::DataType>(type),
@@ -271,16 +286,13 @@ void ff_comm_destroy(ff_comm* comm) {
 }
 
 int ff_comm_split(ff_comm* comm, uint32_t color, uint32_t key, ff_comm** made) {
-  if (made == nullptr) return failed(ff::fail(Errc::usage, "made is null"));
-  *made = nullptr;
-  if (auto checked = check_comm(comm); !checked) return failed(checked.error());
-  auto part = std::make_unique<ff_comm>();
-  auto joined = comm->ranks->split(color, key, part->stop);
-  if (!joined) return failed(joined.error());
-  if (*joined == nullptr) return FF_OK;
-  part->ranks = std::move(*joined);
-  *made = part.release();
-  return FF_OK;
+  return make_from(comm, made,
+                   [&](const ff::StopToken& stop) { return comm->ranks->split(color, key, stop); });
+}
+
+int ff_comm_shrink(ff_comm* comm, ff_comm** made) {
+  return make_from(comm, made,
+                   [&](const ff::StopToken& stop) { return comm->ranks->shrink(stop); });
 }
 
 uint32_t ff_comm_rank(const ff_comm* comm) { return comm != nullptr ? comm->ranks->rank() : 0; }

@@ -8,6 +8,7 @@
 #include "platform/base/check.h"
 #include "platform/base/units.h"
 #include "platform/io/system_disk.h"
+#include "training/collective/free_port.h"
 #include "training/collective/job_failure.h"
 #include "training/collective/piece.h"
 
@@ -20,6 +21,8 @@ constexpr int64_t kStopPollNs = 100 * kMillisecond;  // the longest time until a
 constexpr int64_t kGraceNs = 5 * kSecond;
 // After rank 0 has left, for the others of its host.
 constexpr int64_t kLingerNs = 5 * kSecond;
+constexpr uint64_t kShrinkSplits = uint64_t{1} << 32;
+constexpr uint32_t kShrinkFailuresMax = 3;  // of this rank alone
 constexpr uint64_t kBytesMax = uint64_t{1} << 46;
 // An operation with more traffic bypasses the caches: its results would be evicted before a rank
 // reads them.
@@ -54,14 +57,23 @@ Communicator::Communicator(std::unique_ptr<HostGroup> group, const StopToken& st
 Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const StopToken& stop,
                                                          const CommunicatorOptions& options,
                                                          const std::optional<Network>& network) {
+  return join(std::move(self), stop, options, network, {});
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const StopToken& stop,
+                                                         const CommunicatorOptions& options,
+                                                         const std::optional<Network>& network,
+                                                         const JoinCheck& check) {
   self.has_peers = network && network->ranks > self.ranks;
-  self.region_wait_ns = options.operation_ns;
-  FF_TRY(auto group, HostGroup::join(std::move(self), stop, options.join_ns));
+  self.join_ns = options.join_ns;
+  self.operation_ns = options.operation_ns;
+  FF_TRY(auto group, HostGroup::join(std::move(self), stop, options.join_ns, check));
   std::unique_ptr<Communicator> made(new Communicator(std::move(group), stop, options));
   if (made->group_->self().has_peers) {
     made->network_ = network;
-    FF_TRY(made->connect_peers(*network));
+    FF_TRY(made->connect_peers(*network, check));
   }
+  made->shrink_.emplace(*made->group_, made->world(), stop);
   made->messages_.emplace(*made->group_, made->world(), stop, options.operation_ns);
   made->worker_ = std::thread([one = made.get()] {
     one->placement_.pin_rank(one->local_rank(), one->local_ranks());
@@ -75,11 +87,11 @@ Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const St
 }
 
 // Local rank 0 connects to the other hosts; the other ranks wait for it.
-Result<void> Communicator::connect_peers(const Network& network) {
+Result<void> Communicator::connect_peers(const Network& network, const JoinCheck& check) {
   OperationTable& operations = group_->operations();
   if (local_rank() == 0) {
     const Peers::LocalHost local{.placement = placement_, .sysfs = options_.sysfs};
-    FF_TRY(peers_, Peers::connect(*group_, network, local, stop_, options_.join_ns));
+    FF_TRY(peers_, Peers::connect(*group_, network, local, stop_, options_.join_ns, check));
   }
   Clock& clock = stop_.clock();
   const int64_t until_ns = clock.steady_ns() + options_.join_ns + kGraceNs;
@@ -89,6 +101,7 @@ Result<void> Communicator::connect_peers(const Network& network) {
   while (!operations.wait(OperationTable::Futex::done, clock, clock.steady_ns() + kStopPollNs,
                           is_settled)) {
     FF_TRY(stop_.check());
+    if (check) FF_TRY(check());
     if (clock.steady_ns() < until_ns) continue;
     return fail(Errc::deadline, "{} has not connected to the other hosts", group_->name_of(0));
   }
@@ -146,6 +159,41 @@ Result<std::unique_ptr<Communicator>> Communicator::split(uint32_t color, uint32
   if (color == kNoColor) return std::unique_ptr<Communicator>();
   SplitGroup group = plan_split(parent, choices, rank());
   return join(std::move(group.self), stop, options_, group.network);
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::shrink(const StopToken& stop) {
+  revoke();
+  auto made = shrink_once(stop);
+  if (!made) group_->leave();  // the others do not wait for this rank
+  return made;
+}
+
+// Lets every operation of all ranks fail.
+void Communicator::revoke() {
+  OperationTable& operations = group_->operations();
+  if (!operations.has_failed()) {
+    const std::string self = world_ ? world_->name_of(rank()) : group_->name_of(local_rank());
+    operations.set_async_error(fail(Errc::unreachable, "{} shrinks the communicator", self));
+  }
+  group_->wake_leader();
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::shrink_once(const StopToken& stop) {
+  for (uint32_t failures = 0;;) {
+    FF_TRY(const std::vector<SplitChoice> choices, shrink_->choose_members());
+    // A number that split() does not reach, and no other attempt has.
+    const SplitParent parent{.self = group_->self(),
+                             .network = network_,
+                             .world = world(),
+                             .splits = kShrinkSplits + shrink_->ballots()};
+    SplitGroup group = plan_split(parent, choices, rank());
+    auto joined = join(std::move(group.self), stop, options_, group.network,
+                       [this] { return shrink_->check_joining(); });
+    const bool is_void = !shrink_->check_joining();
+    FF_TRY(const bool all_joined, shrink_->confirm(joined.ok()));
+    if (all_joined) return joined;
+    if (!joined && !is_void && ++failures == kShrinkFailuresMax) return joined;
+  }
 }
 
 Result<ByteSpan> Communicator::allocate(uint64_t bytes) {

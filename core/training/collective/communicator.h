@@ -11,8 +11,8 @@
 //
 // A thread of the communicator works on operations that other ranks wait for. The program starts
 // operations in one thread at a time; wait() may run in others meanwhile. If a rank dies or misses
-// a deadline, every operation fails with the same error: destroy the communicator. With several
-// hosts this also holds when ranks of two hosts start different operations.
+// a deadline, every operation fails with the same error: destroy the communicator, or shrink it.
+// With several hosts this also holds when ranks of two hosts start different operations.
 #pragma once
 
 #include <array>
@@ -36,6 +36,7 @@
 #include "training/collective/messages.h"
 #include "training/collective/numa_placement.h"
 #include "training/collective/peers.h"
+#include "training/collective/shrink.h"
 #include "training/collective/split.h"
 #include "training/collective/staging.h"
 
@@ -85,6 +86,14 @@ class Communicator {
   // in the order of `key`, then of their ranks. Null for kNoColor. It has the options and network
   // of this one, and outlives it. Errors: those of run() and join().
   Result<std::unique_ptr<Communicator>> split(uint32_t color, uint32_t key, const StopToken& stop);
+
+  // After a failure, and in spite of it: makes a communicator of the ranks that live and call this,
+  // in the order of their ranks, with the options and network of this one (shrink.h). First it lets
+  // every operation of all ranks fail, then it waits for each rank that lives, at most
+  // operation_ns; a rank that comes later gets an error, and is out. Of a host whose rank 0 is
+  // gone, and of a part of the network that is cut off, the ranks do not go on with the rest.
+  // Errors: those of Shrink::choose_members() and join().
+  Result<std::unique_ptr<Communicator>> shrink(const StopToken& stop);
 
   uint32_t rank() const { return group_->self().first_rank + group_->self().rank; }
   uint32_t ranks() const { return world_ ? world_->ranks() : group_->self().ranks; }
@@ -136,7 +145,13 @@ class Communicator {
 
   Communicator(std::unique_ptr<HostGroup> group, const StopToken& stop,
                const CommunicatorOptions& options);
-  Result<void> connect_peers(const Network& network);
+  static Result<std::unique_ptr<Communicator>> join(HostRank self, const StopToken& stop,
+                                                    const CommunicatorOptions& options,
+                                                    const std::optional<Network>& network,
+                                                    const JoinCheck& check);
+  Result<void> connect_peers(const Network& network, const JoinCheck& check);
+  void revoke();
+  Result<std::unique_ptr<Communicator>> shrink_once(const StopToken& stop);
   void linger();
   void work_on_operations();
   void work_on_queue();
@@ -174,6 +189,7 @@ class Communicator {
   const NumaPlacement placement_;
   std::atomic_flag helping_;  // one waiting thread of the program works on pieces
   StagingPool staging_;
+  std::optional<Shrink> shrink_;
   std::mutex mutex_;
   // Guarded by mutex_.
   uint64_t splits_ = 0;

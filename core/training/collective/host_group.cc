@@ -18,7 +18,7 @@ constexpr uint64_t kHugePagesFrom = kMiB;
 }  // namespace
 
 Result<std::unique_ptr<HostGroup>> HostGroup::join(HostRank self, const StopToken& stop,
-                                                   int64_t within_ns) {
+                                                   int64_t within_ns, const JoinCheck& check) {
   if (self.ranks == 0 || self.ranks > kHostRanksMax || self.rank >= self.ranks) {
     return fail(Errc::usage, "rank {} of {}: a host has 1 to {} ranks, from 0", self.rank,
                 self.ranks, kHostRanksMax);
@@ -45,6 +45,7 @@ Result<std::unique_ptr<HostGroup>> HostGroup::join(HostRank self, const StopToke
       return group;
     }
     FF_TRY(stop.check());
+    if (check) FF_TRY(check());
     clock.sleep_ns(kJoinPollNs);
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,13 +19,16 @@
 
 namespace ff::collective {
 
+// Called now and then while ranks join; its error ends the joining.
+using JoinCheck = std::function<Result<void>()>;
+
 class HostGroup {
  public:
   // Waits until all ranks of the host have joined. Errc::deadline names the missing ranks,
   // Errc::refused means a process of another user, Errc::usage a rank that joined twice or ranks
   // that disagree on their number.
   static Result<std::unique_ptr<HostGroup>> join(HostRank self, const StopToken& stop,
-                                                 int64_t within_ns);
+                                                 int64_t within_ns, const JoinCheck& check = {});
   ~HostGroup();
 
   const HostRank& self() const { return state_.self; }
@@ -32,6 +36,7 @@ class HostGroup {
   // "rank 3 (process 4711)", with the global rank.
   std::string name_of(uint32_t rank) const { return state_.name_of(rank); }
   int32_t pid_of(uint32_t rank) const { return state_.pids.at(rank); }
+  bool is_gone(uint32_t rank) const { return state_.is_gone(rank); }
   // This rank posts no more operations.
   void leave();
   // Wakes the thread of rank 0 that exchanges data with other hosts; it polls wake_fd().
@@ -46,7 +51,7 @@ class HostGroup {
   // Nothing when no region of this rank contains all of `memory`.
   std::optional<SharedAddress> address_of(ByteView memory) const;
   // Memory of a rank (or of this one) in this process. Waits until that rank has shared it:
-  // Errc::unreachable when a rank fails meanwhile, Errc::deadline after region_wait_ns (which fails
+  // Errc::unreachable when a rank fails meanwhile, Errc::deadline after operation_ns (which fails
   // the job), Errc::corrupt beyond the end of the region.
   Result<std::byte*> resolve(uint32_t rank, const SharedAddress& address, uint64_t bytes) {
     return state_.resolve(rank, address, bytes);

@@ -2,9 +2,12 @@
 #include "training/collective/host_state.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -36,6 +39,14 @@ std::string HostState::name_of(uint32_t rank) const {
   return fmt::format("rank {} (process {})", rank + self.first_rank, pid->second);
 }
 
+bool HostState::is_gone(uint32_t rank) const {
+  if (operations->has_departed(rank)) return true;
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pids.at(rank), 0)));
+  if (process.get() < 0) return errno == ESRCH;
+  pollfd exit{process.get(), POLLIN, 0};
+  return ::poll(&exit, 1, 0) > 0;
+}
+
 void HostState::wake_leader() const {
   if (self.has_peers) (void)::eventfd_write(wake_fd.get(), 1);
 }
@@ -46,7 +57,7 @@ Result<std::byte*> HostState::resolve(uint32_t rank, const SharedAddress& addres
   if (found != regions_.end()) return check_bounds(found->second, rank, address, bytes);
   // A straggler check must name the rank that has not shared its region, not this one.
   const OperationTable::WorkMarks marks = operations->reassign_work(self.rank, rank);
-  const int64_t until_ns = clock.steady_ns() + self.region_wait_ns;
+  const int64_t until_ns = clock.steady_ns() + self.operation_ns;
   while (found == regions_.end()) {
     if (const auto failed = operations->failed_rank()) {
       return fail(Errc::unreachable, "{} is gone", name_of(failed->rank));

@@ -28,7 +28,8 @@ struct HostRank {
   bool has_peers = false;   // the job has ranks on other hosts
   // The same for all ranks of a job, and of no other job on this host: it names their socket.
   std::string job;
-  int64_t region_wait_ns = 60 * kSecond;  // until another rank must have shared its memory
+  int64_t join_ns = 60 * kSecond;       // until all ranks have joined
+  int64_t operation_ns = 60 * kSecond;  // until another rank must have shared its memory, or voted
 };
 
 // A region of another rank, mapped into this process.
@@ -57,6 +58,9 @@ struct HostState {
 
   // "rank 3 (process 4711)", with the global rank.
   std::string name_of(uint32_t rank) const;
+  // Whether the process of a rank has ended, or the rank has left. False where the kernel does not
+  // tell.
+  bool is_gone(uint32_t rank) const;
   // Makes the eventfd of rank 0 readable, where a thread exchanges data with other hosts.
   void wake_leader() const;
 

@@ -10,7 +10,7 @@ namespace ff::collective {
 
 namespace {
 
-constexpr uint64_t kTableMagic = 0x3331445242464646;  // "FFFBRD13"
+constexpr uint64_t kTableMagic = 0x3431445242464646;  // "FFFBRD14"
 
 uint64_t tagged(uint64_t number, uint64_t pieces) { return number << 32 | pieces; }
 
@@ -18,7 +18,7 @@ uint64_t tagged(uint64_t number, uint64_t pieces) { return number << 32 | pieces
 
 size_t OperationTable::bytes() {
   return align_up(sizeof(Header), alignof(Slot)) + kInflightMax * sizeof(Slot) +
-         WorkQueue::bytes() + MessageTable::bytes();
+         WorkQueue::bytes() + align_up(MessageTable::bytes(), alignof(Slot)) + VoteTable::bytes();
 }
 
 OperationTable::OperationTable(ByteSpan memory) {
@@ -96,6 +96,11 @@ WorkQueue OperationTable::work_queue() const { return WorkQueue(slots_ + kInflig
 MessageTable OperationTable::messages() const {
   return MessageTable(reinterpret_cast<std::byte*>(slots_ + kInflightMax) + WorkQueue::bytes(),
                       [table = *this] { return table.has_failed(); });
+}
+
+VoteTable OperationTable::votes() const {
+  return VoteTable(reinterpret_cast<std::byte*>(slots_ + kInflightMax) + WorkQueue::bytes() +
+                   align_up(MessageTable::bytes(), alignof(Slot)));
 }
 
 std::optional<WorkQueue::Claimed> OperationTable::claim_work(Worker worker) {

@@ -4,7 +4,7 @@
 // the waiters. Every rank numbers its operations from 0 in the same order; the table has
 // kInflightMax slots.
 //
-//   table := header slot*kInflightMax work_queue message_table
+//   table := header slot*kInflightMax work_queue message_table vote_table
 //   slot  := arrived ready unfinished completed  unclaimed  pieces mismatch  request*kHostRanksMax
 //
 // A slot serves the operations n, n + kInflightMax, ...: a rank posts n + kInflightMax only after
@@ -30,6 +30,7 @@
 #include "training/collective/collective_request.h"
 #include "training/collective/futex_word.h"
 #include "training/collective/message_table.h"
+#include "training/collective/vote_table.h"
 #include "training/collective/work_queue.h"
 
 namespace ff::collective {
@@ -64,6 +65,7 @@ class OperationTable {
   void complete(uint64_t number);
   WorkQueue work_queue() const;
   MessageTable messages() const;
+  VoteTable votes() const;
 
   // A thread that works on pieces; the table records what each one works on.
   struct Worker {

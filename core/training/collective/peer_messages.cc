@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kStatusTimeoutNs = 2 * kSecond;
 // After a lost connection: another node may report the reason within this time.
 constexpr int64_t kDisconnectGraceNs = 300 * kMillisecond;
+constexpr int64_t kFlushNs = kSecond;
 constexpr size_t kAnnouncedMax = 4096;  // operations that another node may be ahead
 
 Error malformed(const char* what) { return fail(Errc::corrupt, "a malformed {} arrived", what); }
@@ -88,8 +89,10 @@ Result<void> Pipeline::handle_message(uint32_t node, const net::Frame& frame) {
       for (uint32_t rank = 0; rank < mesh_.world.nodes[node].ranks(); rank++) {
         relay_->rank_departed(mesh_.world.nodes[node].first_rank + rank);
       }
+      ballots_->lose(node);
       send(node, kAcknowledge, {});
       return {};
+    case NodeBallots::kMethod: return ballots_->handle(node, message);
     case kAcknowledge: peers_[node]->acknowledged = true; return {};
     default: return failed_ ? Result<void>() : relay_->handle(node, frame.head.method, message);
   }
@@ -103,6 +106,20 @@ MessageRelay::Links Pipeline::relay_links() {
       .fail_job = [this](Error error) { fail_job(std::move(error)); },
       .fail_link = [this](uint32_t node,
                           const std::string& what) { fail_job(corrupt_link(node, what)); }};
+}
+
+NodeBallots::Links Pipeline::ballot_links() {
+  return {.send = [this](uint32_t node,
+                         const std::string& message) { send(node, NodeBallots::kMethod, message); },
+          .flush = [this] { return flush(); }};
+}
+
+Task<void> Pipeline::flush() {
+  const int64_t until_ns = loop_.now_ns() + kFlushNs;
+  for (auto& peer : peers_) {
+    if (peer == nullptr || peer->connection->failed()) continue;
+    (void)co_await with_deadline(loop_, until_ns, "a node", peer->connection->wait_flushed());
+  }
 }
 
 Result<void> Pipeline::handle_window(uint32_t node, ByteView message) {
@@ -233,6 +250,7 @@ void Pipeline::check_departed(uint64_t number) {
 // The connection is closed or sent nonsense. If the node ended because of an error elsewhere, that
 // error arrives within kDisconnectGraceNs and is reported instead.
 Task<void> Pipeline::handle_disconnect(uint32_t node, Error why) {
+  ballots_->lose(node);
   const std::string name = mesh_.world.name_of(mesh_.world.nodes[node].first_rank);
   if (why.code == Errc::corrupt) {
     peers_[node]->connection->close(why);

@@ -27,7 +27,7 @@ Peers::Peers(HostGroup& group, const Network& network, const LocalHost& local, C
 
 Result<std::unique_ptr<Peers>> Peers::connect(HostGroup& group, const Network& network,
                                               const LocalHost& local, const StopToken& stop,
-                                              int64_t within_ns) {
+                                              int64_t within_ns, const JoinCheck& check) {
   Clock& clock = stop.clock();
   std::unique_ptr<Peers> made(new Peers(group, network, local, clock));
   made->stopping_.emplace(made->loop_);
@@ -39,7 +39,9 @@ Result<std::unique_ptr<Peers>> Peers::connect(HostGroup& group, const Network& n
       group.operations().set_async_error(outcome->error());
       return outcome->error();
     }
-    if (auto checked = stop.check(); !checked) {
+    auto checked = stop.check();
+    if (checked && check) checked = check();
+    if (!checked) {
       group.operations().set_async_error(checked.error());
       return checked.error();
     }

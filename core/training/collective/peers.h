@@ -39,7 +39,7 @@ class Peers {
   // Errc::interrupted.
   static Result<std::unique_ptr<Peers>> connect(HostGroup& group, const Network& network,
                                                 const LocalHost& local, const StopToken& stop,
-                                                int64_t within_ns);
+                                                int64_t within_ns, const JoinCheck& check);
   // Sends what other hosts still need, then stops the thread.
   ~Peers();
 

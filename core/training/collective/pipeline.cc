@@ -74,6 +74,7 @@ Pipeline::Pipeline(Loop& loop, HostGroup& group, Mesh mesh, const PipelineOption
     peer->connection = std::move(connection);
   }
   relay_ = std::make_unique<MessageRelay>(loop_, group_, mesh_.world, mesh_.self, relay_links());
+  ballots_ = std::make_unique<NodeBallots>(loop_, group_, nodes(), mesh_.self, ballot_links());
 }
 
 Pipeline::~Pipeline() = default;
@@ -85,8 +86,9 @@ void Pipeline::start() {
 }
 
 void Pipeline::poll() {
-  if (failed_) return;
   OperationTable& operations = group_.operations();
+  if (operations.has_failed()) ballots_->poll();
+  if (failed_) return;
   const uint32_t first_rank = group_.self().first_rank;
   if (const auto failed = operations.failed_rank()) {
     const char* const how = failed->timed_out ? "missed the deadline" : "is gone";
@@ -369,6 +371,7 @@ Task<void> Pipeline::finish(int64_t until_ns) {
     }
   }
   co_await relay_->close();
+  co_await ballots_->close();
   co_await gate_.close(fail(Errc::interrupted, "the communicator is closed"));
 }
 

@@ -15,8 +15,9 @@
 //
 // Messages between two ranks use the same connections (message_relay.h).
 //
-// The first error of any node is sent to all nodes, and every operation fails with it. Used by one
-// loop only.
+// The first error of any node is sent to all nodes, and every operation fails with it. Then the
+// nodes can agree over the same connections which ranks go on (node_ballots.h). Used by one loop
+// only.
 #pragma once
 
 #include <deque>
@@ -33,6 +34,7 @@
 #include "training/collective/host_group.h"
 #include "training/collective/mesh.h"
 #include "training/collective/message_relay.h"
+#include "training/collective/node_ballots.h"
 #include "training/collective/route.h"
 #include "training/collective/work_executor.h"
 
@@ -85,6 +87,8 @@ class Pipeline {
   void finish_locally(InflightPiece& piece);
   void retire_pieces();
   MessageRelay::Links relay_links();
+  NodeBallots::Links ballot_links();
+  Task<void> flush();
   PieceRoute route_of(const CollectiveRequest& request, const Piece& piece, uint64_t index) const;
   bool run_work_item();
 
@@ -145,6 +149,7 @@ class Pipeline {
 
   std::vector<std::unique_ptr<Peer>> peers_;  // by node; null: this one
   std::unique_ptr<MessageRelay> relay_;
+  std::unique_ptr<NodeBallots> ballots_;
   std::unique_ptr<WorkRunner> work_runner_;
   Event drained_;
   Gate gate_;

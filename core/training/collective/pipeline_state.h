@@ -20,7 +20,7 @@ enum PeerMessage : uint32_t {
                    // the rank whose message it waits for + 1:u32
   kGoodbye,        // the sender closes the connection next
   kAcknowledge,    // of kFailed or kGoodbye
-                   // from 32: MessageRelay::Method
+                   // from 32: MessageRelay::Method; 48: NodeBallots::kMethod
 };
 
 struct Pipeline::OperationState {

@@ -2,14 +2,10 @@
 #include "training/collective/split.h"
 
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <vector>
 
-#include "platform/base/fd.h"
 #include "platform/simd/digest.h"
 
 namespace ff::collective {
@@ -56,19 +52,6 @@ SplitGroup plan_split(const SplitParent& parent, std::span<const SplitChoice> ch
   if (leader != 0) group.network->at.host = parent.world->nodes[leader].address.host;
   group.network->at.port = static_cast<uint16_t>(choices[members[0]].port);
   return group;
-}
-
-Result<uint16_t> find_free_port() {
-  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in at = {};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_ANY);
-  socklen_t size = sizeof at;
-  if (socket.get() < 0 || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&at), size) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&at), &size) != 0) {
-    return errno_error(errno, "a free port");
-  }
-  return ntohs(at.sin_port);
 }
 
 }  // namespace ff::collective

@@ -38,7 +38,4 @@ struct SplitGroup {
 SplitGroup plan_split(const SplitParent& parent, std::span<const SplitChoice> choices,
                       uint32_t rank);
 
-// A TCP port that no program uses now. Errors: those of the system calls.
-Result<uint16_t> find_free_port();
-
 }  // namespace ff::collective

@@ -173,6 +173,23 @@ TEST(LibraryTest, GroupsOfRanks) {
   });
 }
 
+TEST(LibraryTest, TheOthersGoOnWithoutARank) {
+  with_processes([](ff_comm* comm) {
+    ff_comm* rest = nullptr;
+    if (ff_comm_shrink(comm, nullptr) != FF_USAGE || ff_comm_shrink(nullptr, &rest) != FF_USAGE)
+      return 10;
+    if (ff_barrier(comm) != FF_OK) return 11;
+    if (ff_comm_rank(comm) == 1) return 0;
+    if (ff_barrier(comm) != FF_FAILED) return 12;
+    if (ff_comm_shrink(comm, &rest) != FF_OK) return 13;
+    if (ff_comm_ranks(rest) != 2 || ff_comm_rank(rest) != ff_comm_rank(comm) / 2) return 14;
+    float sum = 3;
+    if (ff_allreduce(rest, &sum, &sum, 1, FF_FLOAT32, FF_SUM) != FF_OK || sum != 6) return 15;
+    ff_comm_destroy(rest);
+    return 0;
+  });
+}
+
 TEST(LibraryTest, Messages) {
   with_processes([](ff_comm* comm) {
     const uint32_t rank = ff_comm_rank(comm), to = (rank + 1) % kRanks;
@@ -379,6 +396,7 @@ const std::set<std::string> kFunctions = {"ff_version",
                                           "ff_error",
                                           "ff_comm_init",
                                           "ff_comm_destroy",
+                                          "ff_comm_shrink",
                                           "ff_comm_split",
                                           "ff_comm_rank",
                                           "ff_comm_ranks",

@@ -285,9 +285,8 @@ TEST(CommunicatorTest, WaitingForUnsharedMemoryTimesOut) {
   std::vector<std::thread> joining;
   for (uint32_t rank = 0; rank < 2; rank++) {
     joining.emplace_back([&, rank] {
-      auto group =
-          HostGroup::join({.rank = rank, .ranks = 2, .job = job, .region_wait_ns = kSecond / 10},
-                          stop, 60 * kSecond);
+      auto group = HostGroup::join(
+          {.rank = rank, .ranks = 2, .job = job, .operation_ns = kSecond / 10}, stop, 60 * kSecond);
       ASSERT_TRUE(group.ok()) << group.error().message;
       groups[rank] = *std::move(group);
     });

@@ -103,6 +103,7 @@ def _load_library():
             ("comm_init", kind, [ctypes.POINTER(comm), ctypes.POINTER(Options)]),
             ("comm_destroy", None, [comm]),
             ("comm_split", kind, [comm, rank, rank, ctypes.POINTER(comm)]),
+            ("comm_shrink", kind, [comm, ctypes.POINTER(comm)]),
             ("comm_rank", rank, [comm]), ("comm_ranks", rank, [comm]),
             ("alloc", kind, [comm, size, ctypes.POINTER(data)]), ("free", kind, [comm, data]),
             ("allreduce_async", kind, [comm, data, data, size, kind, kind, number]),

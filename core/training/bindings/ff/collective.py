@@ -108,11 +108,20 @@ class Comm:
         """Every rank calls it, like an operation: ranks with the same color (a number) form a
         communicator of their own, in the order of `key`, then of their ranks. None where `color` is
         None."""
+        return self._make(lib.ff_comm_split, 2**32 - 1 if color is None else color, key)
+
+    def shrink(self):
+        """After an Error, goes on without lost ranks: every rank that lives calls it, and gets a
+        new communicator of those that do, in the order of their ranks. All operations of this one
+        fail on all ranks. A rank that lives and does not call it within operation_seconds is left
+        behind, and gets an Error with code 6 when it does (ff_comm_shrink() in ff.h)."""
+        return self._make(lib.ff_comm_shrink)
+
+    def _make(self, call, *arguments):
         made = Comm.__new__(Comm)
         made._handle = ctypes.c_void_p()
-        check(lib.ff_comm_split(self._of(), 2**32 - 1 if color is None else color, key,
-                                ctypes.byref(made._handle)))
-        if color is None:
+        check(call(self._of(), *arguments, ctypes.byref(made._handle)))
+        if not made._handle:
             return None
         made._begin()
         return made

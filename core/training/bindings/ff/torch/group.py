@@ -37,15 +37,18 @@ class Group(dist.ProcessGroup):
 
     def __init__(self, store, rank, size, timeout=_DEFAULT):
         super().__init__(rank, size)
-        self._rank, self._size, self._store = rank, size, store
         seconds = timeout.total_seconds()
         join_seconds = max(seconds, _JOIN_SECONDS)
         place = hosts.find(store, rank, size, datetime.timedelta(seconds=join_seconds))
-        self._comm = Comm(rank, size, place.pop("job"), join_seconds=join_seconds,
-                          operation_seconds=seconds, key_file=os.environ.get("FF_KEY_FILE") or None,
-                          wire=os.environ.get("FF_WIRE") or None,
-                          algorithm=os.environ.get("FF_ALGO") or None,
-                          deterministic=os.environ.get("FF_DETERMINISTIC") == "1", **place)
+        self._open(store, Comm(
+            rank, size, place.pop("job"), join_seconds=join_seconds, operation_seconds=seconds,
+            key_file=os.environ.get("FF_KEY_FILE") or None, wire=os.environ.get("FF_WIRE") or None,
+            algorithm=os.environ.get("FF_ALGO") or None,
+            deterministic=os.environ.get("FF_DETERMINISTIC") == "1", **place))
+
+    def _open(self, store, comm):
+        self._store, self._comm = store, comm
+        self._rank, self._size = comm.rank, comm.ranks
         self._lock = threading.Lock()
         self._unfinished = collections.OrderedDict()  # works by id, oldest first
         self._messages = {}  # the same, of messages
@@ -54,6 +57,23 @@ class Group(dist.ProcessGroup):
         self._completer = Completer()
         self._sequence = self._barriers = 0
         self._finalizer = weakref.finalize(self, _close, self._comm, self._completer)
+
+    def shrink(self):
+        """After an Error: a group of the ranks that live, which all of them call (Comm.shrink());
+        and the ranks that they have in this group. This group is closed."""
+        made = Group.__new__(Group)
+        comm = self._comm.shrink()
+        dist.ProcessGroup.__init__(made, comm.rank, comm.ranks)
+        made._open(dist.PrefixStore("ff/shrunk", self._store), comm)
+        ranks = torch.empty(comm.ranks, dtype=torch.int64)
+        comm.allgather(torch.tensor([self._rank]), ranks)
+        self._finalizer()
+        # Errors refer to frames of the program, and so to models whose hooks must go.
+        for work in (*self._kept, *self._unfinished.values(), *self._messages.values()):
+            if work._error is not None:
+                work._error.__traceback__ = None
+        self._kept.clear()
+        return made, ranks.tolist()
 
     def getBackendName(self):
         return "ff"
