@@ -147,18 +147,19 @@ Daemon::Shard::~Shard() {
 }
 
 void Daemon::start_shards(uint32_t count, Cpus cpus) {
-  count_ = count;
   const bool pins = cpus == Cpus::own && count > 1;
+  if (cpus == Cpus::own) limits_divisor_ = count;
   if (pins) pin_thread(0);
   for (uint32_t number = 1; number < count; ++number) {
     shards_.push_back(std::make_unique<Shard>(*this, pins ? std::optional(number) : std::nullopt));
   }
 }
 
-// What is limited for the daemon as a whole is divided among its shards.
+// What is limited for the daemon as a whole is divided among its shards, if clients use all of
+// them.
 rpc::ServerLimits Daemon::limits() const {
   rpc::ServerLimits limits;
-  limits.user_calls_running = std::max<size_t>(1, limits.user_calls_running / count_);
+  limits.user_calls_running = std::max<size_t>(1, limits.user_calls_running / limits_divisor_);
   return limits;
 }
 

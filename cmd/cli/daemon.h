@@ -90,8 +90,9 @@ class Daemon {
     Gate calls{loop};  // for run_on()
     std::thread thread;
   };
-  // Starts shards until there are `count`, with the first one; each on a CPU of its own, or on any.
-  // Their loops run until the daemon is destroyed. Call once, before run().
+  // Starts shards until there are `count`, with the first one: each on a CPU of its own, for
+  // clients that use all of them; or on any, for clients that use one. Their loops run until the
+  // daemon is destroyed. Call once, before run().
   enum class Cpus : uint8_t { own, any };
   void start_shards(uint32_t count, Cpus cpus);
   const std::vector<std::unique_ptr<Shard>>& shards() const { return shards_; }
@@ -119,7 +120,7 @@ class Daemon {
   auth::SecureRng rng_;
   rpc::GrantScheduler grants_;
   rpc::ClientContext client_;
-  uint32_t count_ = 1;                          // of shards
+  uint32_t limits_divisor_ = 1;
   std::vector<std::unique_ptr<Shard>> shards_;  // without the first
 };
 
