@@ -30,8 +30,11 @@ void SmallFiles::on_close(meta::InodeId inode, size_t program, uint64_t size, in
                           int64_t now_ns) {
   const auto lost = lost_ns_.find(program);
   const int64_t last_ns = std::max(lost_all_ns_, lost == lost_ns_.end() ? INT64_MIN : lost->second);
-  files_[inode] = {
-      .program = program, .size = size, .closed_ns = now_ns, .unsure = last_ns >= created_ns};
+  files_[inode] = {.program = program,
+                   .size = size,
+                   .closed_ns = now_ns,
+                   .unsure = last_ns >= created_ns,
+                   .may_have_holes = lost_all_ns_ >= created_ns};
 }
 
 void SmallFiles::on_sync(meta::InodeId inode, size_t program) {
@@ -57,12 +60,14 @@ void SmallFiles::lose(size_t program, int64_t now_ns) {
 
 void SmallFiles::lose_file(meta::InodeId inode) {
   const auto found = files_.find(inode);
-  if (found != files_.end() && !found->second.synced) found->second.unsure = true;
+  if (found == files_.end() || found->second.synced) return;
+  found->second.unsure = found->second.may_have_holes = true;
 }
 
 void SmallFiles::lose_all(int64_t now_ns) {
   lost_all_ns_ = now_ns;
   lose_where([](const File&) { return true; }, now_ns);
+  for (auto& [inode, file] : files_) file.may_have_holes |= !file.synced;
 }
 
 std::optional<uint64_t> SmallFiles::expected_size(meta::InodeId inode, int64_t began_ns) const {
@@ -77,8 +82,11 @@ void SmallFiles::on_read(meta::InodeId inode, const std::string& found, const st
   reads_++;
   File& file = files_.at(inode);
   const std::string right = content(inode, file.size);
-  if (found == right || file.unsure || !file.wrong.empty() || !counts_) return;
+  if (found == right || file.unsure || file.has_holes || !counts_) return;
   const auto differ = std::ranges::mismatch(found, right).in1 - found.begin();
+  const bool has_holes = static_cast<size_t>(differ) < found.size();
+  if (!file.wrong.empty() && !has_holes) return;
+  file.has_holes = has_holes;
   file.wrong_ns = now_ns;
   file.wrong = fmt::format(
       "{} reads {} bytes of inode {} at {:.6f} s; program{} had written {} bytes and closed it at "
@@ -91,6 +99,7 @@ std::string SmallFiles::contradiction() const {
   if (!proven_.empty()) return proven_;
   for (const auto& [inode, file] : files_) {
     if (!file.wrong.empty() && !file.unsure) return file.wrong;
+    if (file.has_holes && !file.may_have_holes) return file.wrong;
   }
   return {};
 }

@@ -2,7 +2,8 @@
 // may find in them: when close(2) has returned, all that was written, for every reader that opens
 // the file later; unless the writer was killed without a successor, has lost its lease, or a disk
 // has lost its power, before an fsync(2) of the file. While disks are full, and some time after
-// that, readers may find less.
+// that, readers may find less. Other bytes than those that were written they find only after a disk
+// has lost its power: a length is never seen before the bytes.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +50,10 @@ class SmallFiles {
     int64_t closed_ns = 0;
     bool synced = false;
     bool unsure = false;
+    bool may_have_holes = false;  // a disk may have lost its bytes
     std::string wrong = {};
     int64_t wrong_ns = 0;
+    bool has_holes = false;  // `wrong` tells of other bytes
   };
   void lose_where(const std::function<bool(const File&)>& lost, int64_t now_ns);
 

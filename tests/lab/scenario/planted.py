@@ -496,6 +496,20 @@ DELEGATIONS = {
             "  const uint64_t lease = delegations_.restore(sent);\n",
         )
     ],
+    "use-inode-numbers-that-servers-have-forgotten": [
+        (
+            "core/storage/client/delegations.cc",
+            "  return valid ? std::optional(next) : std::nullopt;\n",
+            "  return valid || next > 0 ? std::optional(next) : std::nullopt;\n",
+        )
+    ],
+    "read-zeros-where-a-file-was-removed-meanwhile": [
+        (
+            "core/storage/client/file.cc",
+            "  const auto there = co_await check_exists(hole, INT64_MAX);\n",
+            "  const auto there = co_await check_exists(hole, began_ns);\n",
+        )
+    ],
     "forget-what-was-answered": [
         (
             "core/storage/client/change_journal.cc",
