@@ -53,7 +53,7 @@ _ff_options() {
     'admin user list') reply='--timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin user remove') reply='--timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'allreduce') reply='--json --no-header --quiet -q --verbose -v --help -h' ;;
-    'allreduce bench') reply='--collective --minbytes -b --maxbytes -e --stepbytes -i --stepfactor -f --iters -n --warmup_iters -w --check -c --datatype -d --op -o --root -r --nproc --hosts --ssh --port --key-file --net --algo --wire --deterministic --no-deterministic --zone --deadline --simd --pin --no-pin --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'allreduce bench') reply='--collective --minbytes -b --maxbytes -e --stepbytes -i --stepfactor -f --iters -n --warmup_iters -w --check -c --datatype -d --op -o --root -r --on-failure --nproc --hosts --ssh --port --key-file --net --algo --wire --deterministic --no-deterministic --zone --deadline --simd --pin --no-pin --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'allreduce run') reply='--in --out --datatype -d --op -o --force --nproc --hosts --ssh --port --key-file --net --algo --wire --deterministic --no-deterministic --zone --deadline --simd --pin --no-pin --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench') reply='--json --no-header --quiet -q --verbose -v --help -h' ;;
     'bench disk') reply='--size --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -332,6 +332,7 @@ _ff_value() {
     'allreduce bench -o') reply='sum|prod|max|min|avg|all' ;;
     'allreduce bench --root') reply='any' ;;
     'allreduce bench -r') reply='any' ;;
+    'allreduce bench --on-failure') reply='stop|shrink' ;;
     'allreduce bench --nproc') reply='any' ;;
     'allreduce bench --hosts') reply='any' ;;
     'allreduce bench --ssh') reply='any' ;;
