@@ -104,6 +104,7 @@ def be_rank(victim):
     print(f"losses {mean[0]:.3f}, then {mean[1]:.3f}")
     part = dist.new_group([0]) if victim != 0 else None  # the store was that of rank 0
     assert part is None or dist.get_world_size() == RANKS - 1
+    dist.barrier()  # the store ends with its rank
     dist.destroy_process_group()
 
 
