@@ -309,14 +309,16 @@ Result<void> measure_row(bench::CollectiveBench& bench, CollectiveLoad load, uin
   return report != nullptr ? report->add(load, ranks, out_of_place, in_place) : Result<void>();
 }
 
+Result<void> check_root(const BenchOptions& options, const collective::Communicator& ranks) {
+  if (options.root < ranks.ranks()) return {};
+  return fail(Errc::usage, "--root {}: must be below the number of ranks ({})", options.root,
+              ranks.ranks());
+}
+
 // Measures the rows from `next` on.
 Result<void> measure_rows(Session& session, const BenchOptions& options,
                           collective::Communicator& ranks, const std::vector<CollectiveLoad>& rows,
                           size_t& next, Report* report) {
-  if (options.root >= ranks.ranks()) {
-    return fail(Errc::usage, "--root {}: must be below the number of ranks ({})", options.root,
-                ranks.ranks());
-  }
   FF_TRY(auto bench, bench::CollectiveBench::make(ranks, session.stop.clock(), options.max_bytes));
   for (; next < rows.size(); next++) {
     FF_TRY(measure_row(bench, rows[next], ranks.ranks(), report));
@@ -326,9 +328,11 @@ Result<void> measure_rows(Session& session, const BenchOptions& options,
 
 // A communicator of the ranks that are left, which continue with the row of rank 0.
 Result<std::unique_ptr<collective::Communicator>> shrink(Session& session,
+                                                         const BenchOptions& options,
                                                          collective::Communicator& ranks,
                                                          size_t& next) {
   FF_TRY(auto left, ranks.shrink(session.stop));
+  FF_TRY(check_root(options, *left));
   auto row = static_cast<int64_t>(next);
   FF_TRY(left->run(
       {.kind = Collective::broadcast, .type = DataType::i64, .count = 1, .in = &row, .out = &row}));
@@ -338,6 +342,7 @@ Result<std::unique_ptr<collective::Communicator>> shrink(Session& session,
 
 Result<void> be_bench_rank(Session& session, const BenchOptions& options,
                            collective::Communicator& joined) {
+  FF_TRY(check_root(options, joined));
   std::optional<Report> report;
   if (joined.rank() == 0) {
     report.emplace(session.out, options, joined);
@@ -353,7 +358,7 @@ Result<void> be_bench_rank(Session& session, const BenchOptions& options,
     const Errc code = measured.error().code;
     const bool is_lost = code == Errc::unreachable || code == Errc::deadline;
     if (!is_lost || !options.job.shrinks()) return measured;
-    auto shrunk = shrink(session, ranks, next);
+    auto shrunk = shrink(session, options, ranks, next);
     if (!shrunk) return std::move(shrunk).error();
     left = std::move(*shrunk);
     if (report) {
