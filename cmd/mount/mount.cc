@@ -162,6 +162,7 @@ class Mounted {
   std::unique_ptr<mount::FuseDevice> device_;
   std::optional<mount::CallerResolver> callers_;
   std::optional<mount::FuseSession> kernel_;
+  bool initialized_ = false;  // the kernel knows what this mount can do
   std::optional<mount::Operations> operations_;
   std::optional<mount::RingRegistry> rings_;
   std::optional<mount::VirtualDir> virtual_dir_;
@@ -308,8 +309,10 @@ Result<void> Mounted::mount(const client::Url& url) {
     }
   }
   callers_.emplace(disk_, client_.loop.clock());
+  initialized_ = continues;
   const auto on_init = [this](bool resends) {
     if (keeper_ != nullptr && resends) keeper_->report_resends();
+    initialized_ = true;
   };
   const auto on_healthy = [this] {
     if (keeper_ != nullptr) keeper_->report_healthy();
@@ -463,18 +466,19 @@ Result<void> Mounted::run(const std::function<Result<void>(const Json&)>& on_rea
                           std::function<void()> on_tick) {
   Json where = {{"source", options_.source}, {"dir", device_->dir()}};
   if (pages_ != nullptr) where["http_port"] = pages_->port();
-  auto reported = on_ready(where);
   Gate serving(loop());
   std::optional<Result<void>> served;
   serving.spawn([](Task<Result<void>> running, std::optional<Result<void>>& result) -> Task<void> {
     result = co_await std::move(running);
   }(kernel_->run(*operations_, &*virtual_dir_), served));
   serving.spawn(update_gauges(std::move(on_tick)));
-  if (reported) {
-    run_task(loop(), poll_until(loop(), [&] {
-               return served.has_value() || !session_.stop.check().ok() || replaced();
-             }));
-  }
+  const auto is_over = [&] {
+    return served.has_value() || !session_.stop.check().ok() || replaced();
+  };
+  // Before that, nobody else could continue the mount.
+  run_task(loop(), poll_until(loop(), [&] { return initialized_ || is_over(); }));
+  auto reported = initialized_ ? on_ready(where) : Result<void>();
+  if (reported) run_task(loop(), poll_until(loop(), is_over));
   if (!served && session_.stop.check().ok() && replaced()) hand_over(serving);
   log_info("stopping");
   pages_.reset();

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "platform/base/fork.h"
 #include "platform/base/gate.h"
 
 namespace ff {
@@ -64,7 +65,7 @@ Result<std::unique_ptr<Process>> Process::start(Loop& loop, const ProcessOptions
   const auto argv = pointers(options.argv);
   const auto env = pointers(options.env);
   const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
+  const pid_t pid = fork_for_exec();
   if (pid == 0) {
     become(options.program.c_str(), argv.data(), env.data(), input.get(), ended.get(), parent);
   }

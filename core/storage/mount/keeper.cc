@@ -20,6 +20,7 @@
 #include <cstring>
 #include <optional>
 
+#include "platform/base/fork.h"
 #include "platform/base/log.h"
 #include "platform/base/process.h"
 #include "platform/base/text.h"
@@ -177,7 +178,7 @@ Result<void> Keeper::start() {
   env.push_back(fmt::format("{}={}", kKeeperVariable, theirs.get()));
   const auto arguments = keeper_pointers(argv), variables = keeper_pointers(env);
   const pid_t parent = ::getpid();
-  pid_ = ::fork();
+  pid_ = fork_for_exec();
   if (pid_ == 0) {
     become_server(program_.get(), options_.dir.c_str(), arguments.data(), variables.data(),
                   theirs.get(), parent);
