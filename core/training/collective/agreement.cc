@@ -37,7 +37,7 @@ uint32_t Agreement::coordinator() const {
 }
 
 bool Agreement::all_joined(uint32_t ballot) const {
-  FF_CHECK(is_odd(ballot));
+  FF_CHECK(is_of_joining(ballot));
   for (uint32_t node = 0; node < members_.size(); node++) {
     if (decisions_[ballot - 1][node].ranks != 0 && decisions_[ballot][node].ranks == 0)
       return false;
@@ -110,7 +110,7 @@ void Agreement::decide_if_settled(bool is_over) {
     votes[node] = *heard.vote;
     refused = refused || heard.vote->ranks == 0;
   }
-  const bool is_void = is_odd(ballot()) && refused && all_entered;
+  const bool is_void = is_of_joining(ballot()) && refused && all_entered;
   if (all_voted || is_void || is_over) adopt(std::move(votes));
 }
 
@@ -125,11 +125,11 @@ void Agreement::adopt(std::vector<Vote> votes) {
   for (uint32_t node = 0; node < members_.size(); node++) {
     if (members_[node] && node != self_) send_(node, message);
   }
-  for (uint32_t node = 0; node < members_.size() && !is_odd(decided); node++) {
+  for (uint32_t node = 0; node < members_.size() && !is_of_joining(decided); node++) {
     members_[node] = decisions_[decided][node].ranks != 0;
   }
   heard_.assign(members_.size(), {});
-  active_ = !is_odd(decided) || !all_joined(decided);
+  active_ = !is_of_joining(decided) || !all_joined(decided);
   if (active_ && !is_excluded()) announce();
 }
 

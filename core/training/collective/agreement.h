@@ -62,7 +62,6 @@ class Agreement {
     std::optional<Vote> vote = {};
   };
 
-  static bool is_odd(uint32_t ballot) { return ballot % 2 == 1; }
   void announce();
   void decide_if_settled(bool is_over);
   void adopt(std::vector<Vote> votes);

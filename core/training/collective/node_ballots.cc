@@ -6,12 +6,6 @@
 
 namespace ff::collective {
 
-namespace {
-
-bool is_of_joining(uint32_t ballot) { return ballot % 2 == 1; }
-
-}  // namespace
-
 NodeBallots::NodeBallots(Loop& loop, HostGroup& group, uint32_t nodes, uint32_t self, Links links)
     : loop_(loop),
       group_(group),

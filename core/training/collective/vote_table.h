@@ -21,6 +21,9 @@ using RankSet = uint64_t;
 static_assert(kHostRanksMax <= 64);
 inline bool has_rank(RankSet ranks, uint32_t rank) { return (ranks >> rank & 1) != 0; }
 
+// Whether the ballot is about joining: every second one (shrink.h).
+inline bool is_of_joining(uint32_t ballot) { return ballot % 2 == 1; }
+
 // The ranks of one node that go on, and a port that is free on its host.
 struct NodeMembers {
   RankSet ranks = 0;  // with local rank 0, or none
