@@ -121,10 +121,11 @@ Result<std::optional<wire::LogReply>> TaskLogs::try_read(const wire::LogRequest&
     return fail(Errc::not_found, "task {} has {} ranks on this node", request.task(),
                 found.record.processes);
   }
-  // Before its files: what is there then is all. A forgotten one has no folder of a shim's.
+  // Before its files: what is there then is all. A forgotten one has no folder of a shim's; the
+  // folder is looked for last, for the agent may remove it meanwhile with the file that says so.
   const std::string shim = fmt::format("{}/rank.{}", found.dir, request.rank());
-  FF_TRY(const bool held, io::exists(disk_, shim));
   FF_TRY(const bool exited, io::exists(disk_, io::join(shim, shim::kExitFile)));
+  FF_TRY(const bool held, io::exists(disk_, shim));
   FF_TRY(const RotatedLog log,
          RotatedLog::open(disk_, fmt::format("{}/{}.log", found.dir, request.rank())));
   const uint64_t limit =
