@@ -288,9 +288,10 @@ class ChunkStore {
   Task<Result<void>> wait_for_reads();
   Task<Result<void>> make_all_durable();
   ChunkIds chunks_in_log(uint64_t end) const;
-  Task<Result<void>> write_units(ChunkVersion version, uint64_t end, MovedChunk& moved);
+  Task<Result<void>> write_units(ChunkVersion version, uint64_t end, ByteSpan memory,
+                                 MovedChunk& moved);
   Task<Result<void>> read_pending_units(ChunkVersion version, uint64_t end, MovedChunk& moved);
-  Task<Result<MovedChunk>> move_units(TargetId target, ChunkId id, uint64_t end);
+  Task<Result<MovedChunk>> move_units(TargetId target, ChunkId id, uint64_t end, ByteSpan memory);
   Chunk* find_moved(const MovedChunk& moved);
   void release_units(const MovedChunk& moved, Chunk& chunk);
   Task<Result<void>> release_all(const std::vector<MovedChunk>& all);

@@ -6,7 +6,6 @@
 // The rows lose their references to the log when the blocks are durable, and a segment is free when
 // that is durable, too. So a crash at any moment leaves a row, and the data that it refers to.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "platform/simd/crc32c.h"
@@ -19,6 +18,7 @@ namespace {
 
 // Adjacent units that are written to a block with one I/O, if they are not larger.
 constexpr uint64_t kMovedAtOnce = kBufferedWriteMax;
+static_assert(kMovedAtOnce <= kLoggedUnitsMax);
 
 constexpr size_t kChunksPerTurn = 8;  // before other tasks run
 
@@ -100,9 +100,11 @@ ChunkStore::ChunkIds ChunkStore::chunks_in_log(uint64_t end) const {
   return ids;
 }
 
-// Writes the units of a committed version that are in the log before `end` to its block. Bytes that
-// do not match their CRC32C keep it: reads of them fail, and the chain repairs the chunk.
-Task<Result<void>> ChunkStore::write_units(ChunkVersion version, uint64_t end, MovedChunk& moved) {
+// Writes the units of a committed version that are in the log before `end` to its block, through
+// `memory` of kLoggedUnitsMax bytes. Bytes that do not match their CRC32C keep it: reads of them
+// fail, and the chain repairs the chunk.
+Task<Result<void>> ChunkStore::write_units(ChunkVersion version, uint64_t end, ByteSpan memory,
+                                           MovedChunk& moved) {
   std::ranges::copy_if(version.logged, std::back_inserter(moved.written),
                        [&](const LoggedUnit& unit) { return unit.lsn < end; });
   const auto& units = moved.written;
@@ -115,16 +117,17 @@ Task<Result<void>> ChunkStore::write_units(ChunkVersion version, uint64_t end, M
            (count + 1) * unit_bytes <= kMovedAtOnce) {
       ++count;
     }
-    const AlignedBuffer bytes(count * unit_bytes);
-    std::memset(bytes.span().data(), 0, bytes.span().size());
+    const ByteSpan bytes = memory.first(count * unit_bytes);
     for (size_t j = 0; j < count; ++j) {
       const LoggedUnit& unit = units[i + j];
-      const ByteSpan into = bytes.span().subspan(j * unit_bytes, version.unit_length(unit.unit));
+      const ByteSpan whole = bytes.subspan(j * unit_bytes, unit_bytes);
+      const ByteSpan into = whole.first(version.unit_length(unit.unit));
       FF_CO_TRY(co_await read_log(unit.lsn, into));
+      std::ranges::fill(whole.subspan(into.size()), std::byte(0));
       if (simd::crc32c(into) != unit.crc) version.set_suspect(true);
       (*crcs)[unit.unit] = unit.crc;
     }
-    FF_CO_TRY(co_await blocks_.write(version.block, units[i].unit * unit_bytes, bytes.span()));
+    FF_CO_TRY(co_await blocks_.write(version.block, units[i].unit * unit_bytes, bytes));
     i += count;
   }
   const uint64_t first = units.front().unit;
@@ -146,14 +149,14 @@ Task<Result<void>> ChunkStore::read_pending_units(ChunkVersion version, uint64_t
 }
 
 Task<Result<ChunkStore::MovedChunk>> ChunkStore::move_units(TargetId target, ChunkId id,
-                                                            uint64_t end) {
+                                                            uint64_t end, ByteSpan memory) {
   MovedChunk moved{.target = target, .id = id, .written = {}, .carried = {}};
   const auto entry = targets_.find(target);
   const Chunk* const chunk = entry == targets_.end() ? nullptr : find(entry->second, id);
   if (chunk == nullptr) co_return moved;
   ChunkVersion pending;
   if (chunk->versions.pending) pending = chunk->versions.pending->version;
-  FF_CO_TRY(co_await write_units(chunk->versions.committed, end, moved));
+  FF_CO_TRY(co_await write_units(chunk->versions.committed, end, memory, moved));
   FF_CO_TRY(co_await read_pending_units(std::move(pending), end, moved));
   co_return moved;
 }
@@ -234,12 +237,13 @@ Task<Result<void>> ChunkStore::carry_units(const MovedChunk& moved) {
 
 // Moves all data before `end` out of the log, so that nobody needs the segments before.
 Task<Result<void>> ChunkStore::move_log(uint64_t end) {
+  const AlignedBuffer memory(kLoggedUnitsMax);
   FF_CO_TRY(co_await make_all_durable());
   for (;;) {
     FF_CO_TRY(co_await wait_for_reads());
     std::vector<MovedChunk> all;
     for (const auto& [target, id] : chunks_in_log(end)) {
-      FF_CO_TRY(MovedChunk moved, co_await move_units(target, id, end));
+      FF_CO_TRY(MovedChunk moved, co_await move_units(target, id, end, memory.span()));
       all.push_back(std::move(moved));
       if (all.size() % kChunksPerTurn == 0) (void)co_await YieldWait(options_.loop);
     }
@@ -261,8 +265,9 @@ Task<Result<std::vector<ChunkStore::MovedChunk>>> ChunkStore::move_found_log(Row
   RowChanges rows;
   uint64_t next_lsn = metadata_->position() + kEntryHeaderBytes + kDataAt;
   std::vector<MovedChunk> all;
+  const AlignedBuffer memory(kLoggedUnitsMax);
   for (const auto& [target, id] : chunks_in_log(UINT64_MAX)) {
-    FF_CO_TRY(MovedChunk moved, co_await move_units(target, id, UINT64_MAX));
+    FF_CO_TRY(MovedChunk moved, co_await move_units(target, id, UINT64_MAX, memory.span()));
     all.push_back(std::move(moved));
     ChunkVersions& versions = targets_.at(target).chunks.find(id)->versions;
     drop_units(versions.committed, all.back().written);

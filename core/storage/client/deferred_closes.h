@@ -72,9 +72,10 @@ class DeferredCloses {
   bool idle() const { return files_.empty() && retried_.empty(); }
 
  private:
+  Task<Result<void>> try_to_store(std::shared_ptr<File> file);
   Task<Result<void>> store_file(std::shared_ptr<File> file, int64_t room_until_ns);
   Task<void> retry(std::shared_ptr<File> file, bool announced);
-  Task<void> announce(std::shared_ptr<File> file);
+  Task<Result<void>> announce(std::shared_ptr<File> file);
   Task<void> report(std::shared_ptr<File> file);
   void wait_for_room(std::shared_ptr<File> file, bool announced);
   void forget(const File& file);

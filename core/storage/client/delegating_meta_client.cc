@@ -358,8 +358,11 @@ Task<Result<InodeView>> DelegatingMetaClient::truncate(Caller caller, InodeRef i
 Task<Result<InodeView>> DelegatingMetaClient::report_length(InodeId inode, meta::SessionId session,
                                                             meta::Namespace::LengthReport report,
                                                             std::string capability) {
-  if (auto answer = delegations_.report_length(inode, session, report)) {
-    return answered(std::move(*answer));
+  // Of bytes that wait for room, servers must learn before others can write.
+  if (!report.unstored) {
+    if (auto answer = delegations_.report_length(inode, session, report)) {
+      return answered(std::move(*answer));
+    }
   }
   auto calling = MetaClient::report_length(inode, session, report, std::move(capability));
   if (!enabled_) return calling;

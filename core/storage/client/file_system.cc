@@ -197,7 +197,10 @@ Task<void> FileSystem::run_length_reports() {
     drop_states();
     const auto open = writers();
     for (const auto& file : open) {
-      file->behind_.start_older_than(context_.loop.now_ns() - kWritebackNs);
+      // Of a file that waits for room, DeferredCloses decides whether they may be written.
+      if (!deferred_.waits(file->inode().id)) {
+        file->behind_.start_older_than(context_.loop.now_ns() - kWritebackNs);
+      }
       if (!file->length_dirty_ || context_.loop.now_ns() - file->refreshed_ns_ < kLengthReportNs)
         continue;
       (void)co_await file->flush_length(false);  // retried next time, or when it is closed

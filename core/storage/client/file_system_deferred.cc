@@ -62,15 +62,22 @@ void DeferredCloses::keep(std::shared_ptr<File> file) {
   wait_for_room(std::move(file), false);
 }
 
-// A failed write stays in write-behind: it is retried until storage accepts it or refuses it for
-// good. Errc::disk_full: there was no room until `room_until_ns`.
+// A failed write stays in write-behind, unless storage refuses it for good.
+Task<Result<void>> DeferredCloses::try_to_store(std::shared_ptr<File> file) {
+  FF_CO_TRY(co_await file->behind_.flush(WriteBehind::Retry::now));
+  const auto error = file->behind_.error();
+  if (!error) co_return Result<void>();
+  if (is_full(*error)) of_.full_ns_ = of_.loop().now_ns();
+  co_return *error;
+}
+
+// Tries it until storage accepts the bytes. Errc::disk_full: there was no room until
+// `room_until_ns`.
 Task<Result<void>> DeferredCloses::store_file(std::shared_ptr<File> file, int64_t room_until_ns) {
   for (;;) {
-    FF_CO_TRY(co_await file->behind_.flush(WriteBehind::Retry::now));
-    const auto error = file->behind_.error();
-    if (!error) co_return Result<void>();
-    if (is_full(*error)) of_.full_ns_ = of_.loop().now_ns();
-    if (is_full(*error) && of_.loop().now_ns() >= room_until_ns) co_return *error;
+    auto stored = co_await try_to_store(file);
+    if (stored || stored.error().code == Errc::interrupted) co_return stored;
+    if (is_full(stored.error()) && of_.loop().now_ns() >= room_until_ns) co_return stored;
     FF_CO_TRY(co_await sleep_for(of_.loop(), kStorePauseNs));
   }
 }
@@ -124,48 +131,59 @@ void DeferredCloses::wait_for_room(std::shared_ptr<File> file, bool announced) {
   if (retried_.insert(inode).second) of_.gate_.spawn(retry(std::move(file), announced));
 }
 
-// Stores the bytes, then reports the length, unless the file is removed first.
+// Stores the bytes, then reports the length, unless the file is removed first. Before each attempt,
+// servers confirm that others still cannot write to the file: else these bytes would undo newer
+// ones. An attempt takes far less time than servers wait before they end a session.
 Task<void> DeferredCloses::retry(std::shared_ptr<File> file, bool announced) {
   const meta::InodeId inode = file->inode().id;
-  if (!announced) co_await announce(file);
-  bool removed = false;
-  while (!removed) {
-    const auto stored = co_await store_file(file, 0);
-    if (stored) break;
-    const auto waited = co_await sleep_for(of_.loop(), kRoomPauseNs);
+  Result<void> allowed;
+  for (bool stored = false; !stored; announced = false) {
+    if (!announced) allowed = co_await announce(file);
+    if (!allowed) break;
+    const auto tried = co_await try_to_store(file);
+    stored = tried.ok();
+    if (stored) continue;
+    const int64_t pause_ns = is_full(tried.error()) ? kRoomPauseNs : kStorePauseNs;
+    const auto waited = co_await sleep_for(of_.loop(), pause_ns);
     if (!waited) co_return;  // close() drops it
-    const int64_t asked_ns = of_.loop().now_ns();
-    auto there = co_await of_.metadata_.stat(file->ref(), false);
-    // The session of a removed file is open still, so that servers know the file.
-    removed = there ? there->inode.links == 0 && file->closed_ : is_removed(there.error());
-    if (there) file->on_update(std::move(*there), asked_ns);  // it may have been truncated
   }
-  if (removed) file->behind_.drop_buffers();
+  if (!allowed && allowed.error().code == Errc::interrupted) co_return;
+  if (!allowed) {
+    file->behind_.drop_buffers();
+    if (!is_removed(allowed.error())) of_.report_lost(inode, allowed.error());
+  }
   forget(*file);
   const bool waited = waiting_.erase(inode) > 0;
-  if (waited && !removed) log_info("the bytes of a closed file are stored", {{"inode", inode}});
-  co_await report(file);
+  if (waited && allowed) log_info("the bytes of a closed file are stored", {{"inode", inode}});
+  if (allowed) co_await report(file);
   retried_.erase(inode);
   if (!file->closed_) co_return;
   of_.writers_.erase({inode, file->session_->number});
   co_await file->behind_.close();
+  if (!allowed) {
+    of_.end_session({.inode = inode, .session = *file->session_}, std::move(file->record_));
+  }
 }
 
-// From then on others cannot write to the file.
-Task<void> DeferredCloses::announce(std::shared_ptr<File> file) {
+// From then on others cannot write to the file. An error: the bytes must not be stored any more.
+// Errc::stale: the file is removed; Errc::refused: others may have written to it before.
+Task<Result<void>> DeferredCloses::announce(std::shared_ptr<File> file) {
+  const meta::InodeId inode = file->inode().id;
   for (;;) {
-    auto right = co_await file->capability();
-    Result<void> told = right ? Result<void>() : right.error();
-    if (right) {
-      const meta::Namespace::LengthReport report{.truncate_seq = file->inode().truncate_seq,
-                                                 .unstored = true};
-      auto view = co_await of_.metadata_.report_length(file->inode().id, *file->session_, report,
-                                                       std::move(*right));
-      if (!view) told = std::move(view).error();
+    const meta::Namespace::LengthReport report{.truncate_seq = file->inode().truncate_seq,
+                                               .unstored = true};
+    const int64_t asked_ns = of_.loop().now_ns();
+    FF_CO_TRY(std::string right, co_await file->capability());
+    auto view =
+        co_await of_.metadata_.report_length(inode, *file->session_, report, std::move(right));
+    if (view) {
+      // The session of a removed file is open still, so that servers know the file.
+      if (view->inode.links == 0 && file->closed_) co_return meta::stale_error(inode);
+      file->on_update(std::move(*view), asked_ns);  // it may have been truncated
+      co_return Result<void>();
     }
-    if (told || !meta::is_retryable(told.error())) co_return;
-    const auto waited = co_await sleep_for(of_.loop(), kStorePauseNs);
-    if (!waited) co_return;
+    if (!meta::is_retryable(view.error())) co_return std::move(view).error();
+    FF_CO_TRY(co_await sleep_for(of_.loop(), kStorePauseNs));
   }
 }
 

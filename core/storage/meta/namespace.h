@@ -182,6 +182,7 @@ class Namespace {
     bool closed = false;         // ends the session
     // The writer keeps bytes for which storage has no room, until a report that does not say so:
     // no other session may write to the file or truncate it (ENOSPC), or it would be undone.
+    // Errc::refused: the session has ended, so that others may have written already.
     bool unstored = false;
   };
   // Reported by a writer. ESTALE: the file is removed. If `truncate_seq` of the returned inode

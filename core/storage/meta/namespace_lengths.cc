@@ -32,6 +32,15 @@ Result<void> check_length(uint64_t length, InodeId id) {
   return error;
 }
 
+Error session_ended_error(InodeId id) {
+  Error error = fail(Errc::refused,
+                     "inode {}: metadata servers have ended the session of this writer, from which "
+                     "they had not heard for too long",
+                     id);
+  error.sys = EIO;
+  return error;
+}
+
 }  // namespace
 
 Task<Result<Inode>> Namespace::truncate(Caller caller, RequestId request, InodeId id,
@@ -85,6 +94,8 @@ Task<Result<Inode>> report_length_step(kv::Txn& txn, InodeId id, SessionId sessi
   const Inode before = inode;
   take_length(inode, report, now_ns);
   if (report.unstored) {
+    FF_CO_TRY(const auto lasts, co_await txn.get(keys::session(id, session)));
+    if (!lasts) co_return session_ended_error(id);  // others may have written to it
     inode.unstored = session;
   } else if (inode.unstored == session) {
     inode.unstored.reset();

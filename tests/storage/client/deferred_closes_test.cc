@@ -8,6 +8,7 @@
 #include <map>
 
 #include "storage/client/survivor.h"
+#include "storage/meta/garbage_collector.h"
 #include "storage/meta/service.h"
 
 namespace ff::client {
@@ -86,6 +87,21 @@ class DeferredClosesTest : public FileSystemWorld {
       if (cut) stage_.net.block("first", node->name());
       if (!cut) stage_.net.unblock("first", node->name());
     }
+  }
+
+  void cut_metadata(bool cut) {
+    for (const auto& manager : cluster_.managers()) {
+      if (cut) stage_.net.block("first", manager->name());
+      if (!cut) stage_.net.unblock("first", manager->name());
+    }
+  }
+  // fsync(2) of the holder's program that opens the file now.
+  Result<void> sync_of_newly_opened(InodeId file) {
+    auto opened = run(holder().open({}, {.id = file}, kMayChange));
+    if (!opened) return std::move(opened).error();
+    auto synced = run((*opened)->sync());
+    EXPECT_TRUE(io::ok(run((*opened)->close())));
+    return synced;
   }
 
   // A successor of a client: continues what it has left.
@@ -285,9 +301,9 @@ TEST_F(DeferredClosesTest, ALostLeaseDoesNotLoseBytesOfAFileThatTheServersKnow) 
   ASSERT_TRUE(io::ok(run((*made)->write_behind(0, as_bytes(std::string_view("text"))))));
   ASSERT_TRUE(io::ok(run((*made)->flush_on_close((*made)->cursor()))));
   ASSERT_TRUE(*run((*made)->defer_close()));
-  for (const auto& manager : cluster_.managers()) stage_.net.block("first", manager->name());
+  cut_metadata(true);
   EXPECT_EQ(seen("f"), "");
-  for (const auto& manager : cluster_.managers()) stage_.net.unblock("first", manager->name());
+  cut_metadata(false);
   cut_storage(false);
   EXPECT_TRUE(eventually([&] { return seen("f") == "text"; }));
   EXPECT_EQ(fsck().problems(), 0u);
@@ -342,6 +358,30 @@ TEST_F(FullDisksTest, OthersWriteToTheFileWhenTheBytesAreStored) {
   expected.replace(10, 5, "newer");
   EXPECT_EQ(seen("f"), expected);
   pass(2 * kSecond);
+  EXPECT_EQ(fsck().problems(), 0u);
+  EXPECT_EQ(fsck().sessions(), 0u);
+}
+
+// The metadata server has not heard from the client for so long that it has ended its sessions.
+TEST_F(FullDisksTest, BytesOfAnEndedSessionUndoNothingThatOthersHaveWritten) {
+  pass(3 * kSecond);
+  ASSERT_EQ(holder().waiting_files(), 1u);
+  const InodeId file = id();
+  cut_storage(true);
+  cut_metadata(true);
+  set_full(false);
+  pass(meta::kClientTimeoutNs + 60 * kSecond);
+  change_soon(file, 0, "newer");
+  cut_metadata(false);
+  cut_storage(false);
+  EXPECT_TRUE(eventually([&] { return holder().waiting_files() == 0; }));
+  EXPECT_EQ(seen("f"), "newer");
+  const auto synced = sync_of_newly_opened(file);
+  ASSERT_FALSE(synced.ok());
+  EXPECT_NE(synced.error().message.find("ended the session"), std::string::npos)
+      << synced.error().message;
+  pass(2 * kSecond);
+  EXPECT_EQ(holder().dirty_bytes(), 0u);
   EXPECT_EQ(fsck().problems(), 0u);
   EXPECT_EQ(fsck().sessions(), 0u);
 }
