@@ -29,6 +29,7 @@
 #include "platform/base/result.h"
 #include "platform/base/task.h"
 #include "storage/meta/inode.h"
+#include "storage/meta/meta_client.h"
 #include "storage/meta/namespace.h"
 
 namespace ff::client {
@@ -75,6 +76,7 @@ class DeferredCloses {
   Task<Result<void>> try_to_store(std::shared_ptr<File> file);
   Task<Result<void>> store_file(std::shared_ptr<File> file, int64_t room_until_ns);
   Task<void> retry(std::shared_ptr<File> file, bool announced);
+  Task<Result<meta::InodeView>> report_unstored(std::shared_ptr<File> file);
   Task<Result<void>> announce(std::shared_ptr<File> file);
   Task<void> report(std::shared_ptr<File> file);
   void wait_for_room(std::shared_ptr<File> file, bool announced);

@@ -165,17 +165,21 @@ Task<void> DeferredCloses::retry(std::shared_ptr<File> file, bool announced) {
   }
 }
 
+Task<Result<meta::InodeView>> DeferredCloses::report_unstored(std::shared_ptr<File> file) {
+  FF_CO_TRY(std::string right, co_await file->capability());
+  const meta::Namespace::LengthReport report{.truncate_seq = file->inode().truncate_seq,
+                                             .unstored = true};
+  co_return co_await of_.metadata_.report_length(file->inode().id, *file->session_, report,
+                                                 std::move(right));
+}
+
 // From then on others cannot write to the file. An error: the bytes must not be stored any more.
 // Errc::stale: the file is removed; Errc::refused: others may have written to it before.
 Task<Result<void>> DeferredCloses::announce(std::shared_ptr<File> file) {
   const meta::InodeId inode = file->inode().id;
   for (;;) {
-    const meta::Namespace::LengthReport report{.truncate_seq = file->inode().truncate_seq,
-                                               .unstored = true};
     const int64_t asked_ns = of_.loop().now_ns();
-    FF_CO_TRY(std::string right, co_await file->capability());
-    auto view =
-        co_await of_.metadata_.report_length(inode, *file->session_, report, std::move(right));
+    auto view = co_await report_unstored(file);
     if (view) {
       // The session of a removed file is open still, so that servers know the file.
       if (view->inode.links == 0 && file->closed_) co_return meta::stale_error(inode);
