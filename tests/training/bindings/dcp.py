@@ -410,7 +410,7 @@ def damaged(torch):
     """A flipped byte: verify and every load that needs it name the tensor."""
     for name in ("rows", "epoch"):
         with open(f"{STORE}/runs/{RUN}/1/index.jsonl", encoding="utf-8") as index:
-            line = next(json.loads(line) for line in index if line.startswith(f'{{"tensor":"{name}"'))
+            line = next(json.loads(one) for one in index if one.startswith(f'{{"tensor":"{name}"'))
         digest, offset = line["extents"][0][:2]
         path = f"{STORE}/chunks/{digest[:2]}/{digest}"
         with open(path, "r+b") as chunk:

@@ -399,7 +399,8 @@ class Loading:
 
     def read(self, addresses):
         """Reads each tensor, in their order, to its address."""
-        check(lib.ff_load_read(self._handle, (ctypes.c_void_p * max(len(addresses), 1))(*addresses)))
+        places = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
+        check(lib.ff_load_read(self._handle, places))
 
     def _file(self, index):
         file = File()

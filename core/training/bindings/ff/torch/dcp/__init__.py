@@ -14,8 +14,8 @@ commit: each rank saves its parts of tensors, and any other number of ranks load
     save.wait()
 
 `ff checkpoint` lists, verifies, prunes and restores these checkpoints like all others, and
-`ff checkpoint export` makes one safetensors file of one. ff has run this with PyTorch 1.13. (With
-Python 3.11, as in Debian 12, PyTorch 1.13 can import its own sharded tensors only after ff.torch.dcp.)
+`ff checkpoint export` makes one safetensors file of one. ff has run this with PyTorch 1.13, which
+can import its own sharded tensors with Python 3.11 (Debian 12) only after `import ff.torch.dcp`.
 """
 from ff.torch.dcp.reader import StorageReader
 from ff.torch.dcp.writer import AsyncSave, StorageWriter, async_save

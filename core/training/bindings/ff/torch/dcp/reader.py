@@ -89,7 +89,7 @@ class StorageReader(api.Versions, api.storage.StorageReader):
         return _done(None)
 
     def _name(self):
-        return self._run if self._found is None else f"{self._run}@{self._found}"
+        return str(self._run) if self._found is None else f"{self._run}@{self._found}"
 
     def _loading(self, names, rank):
         try:
@@ -98,7 +98,8 @@ class StorageReader(api.Versions, api.storage.StorageReader):
         except Error as error:
             if names != [DESCRIPTION] or error.code != 1:
                 raise
-            raise Error(1, f"{error} (ff.load() loads what was not saved by ff.torch.dcp)") from None
+            raise Error(1, f"{error} (ff.load() loads what was not saved by "
+                           "ff.torch.dcp)") from None
 
     def _check_state(self, state):
         """PyTorch 1.13 compares no shapes."""
@@ -107,7 +108,8 @@ class StorageReader(api.Versions, api.storage.StorageReader):
             if described is None or not isinstance(value, torch.Tensor):
                 continue
             if isinstance(described, api.metadata.BytesStorageMetadata):
-                raise Error(2, f"'{name}' is an object in {self._name()}, but a tensor in the state")
+                raise Error(2, f"'{name}' is an object in {self._name()}, but a tensor in the "
+                               "state")
             if described.size != value.size():
                 raise Error(2, f"'{name}' has the shape {list(described.size)} in {self._name()}, "
                                f"but {list(value.size())} in the state")
@@ -159,8 +161,8 @@ class StorageReader(api.Versions, api.storage.StorageReader):
                 order.append(by_name.pop(name))
                 addresses.append(order[-1].memory(dtype, shape, size, self._name()))
             if by_name:
-                raise Error(3, f"{self._name()}: rank {rank} has no tensor '{next(iter(by_name))}', "
-                               "which its description (ff.dcp) names")
+                raise Error(3, f"{self._name()}: rank {rank} has no tensor "
+                               f"'{next(iter(by_name))}', which its description (ff.dcp) names")
             loading.read(addresses)
         for source in order:
             source.deliver(planner)

@@ -20,6 +20,7 @@ from ff.torch.dcp.metadata import Place, to_json
 DESCRIPTION = "ff.dcp"  # the tensor with the JSON of ff.torch.dcp.metadata
 _DESCRIPTION_FILE = "dcp.safetensors"
 _PARTS_KEY = "ff.parts"  # of __metadata__: which tensors of a file are slices, and which objects
+_RESERVED = ("", "__metadata__", DESCRIPTION)  # names that no tensor of a file may have
 _idle = []  # savers, whose memory the next saves use again
 _last = []  # the save of async_save() begun last
 
@@ -78,8 +79,9 @@ class StorageWriter(api.Versions, api.storage.StorageWriter):
         shard = plan.storage_data
         pieces, results = {}, []
         slices, objects = {}, []
+        wanted = {_storable(item.index.fqn) for item in plan.items}
         for item in plan.items:
-            name = _free_name(pieces, _storable(item.index.fqn))
+            name = _free_name(pieces, wanted, _storable(item.index.fqn))
             data = planner.resolve_data(item)
             if item.type == api.planner.WriteItemType.BYTE_IO:
                 pieces[name] = _object_piece(item, data)
@@ -235,10 +237,10 @@ def _storable(name):
     return name.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
-def _free_name(pieces, wanted):
+def _free_name(pieces, all_wanted, wanted):
     """A rank may hold several parts of a tensor."""
     name, again = wanted, 1
-    while name in pieces or name in ("", "__metadata__", DESCRIPTION):
+    while name in pieces or name in _RESERVED or (again > 1 and name in all_wanted):
         again += 1
         name = f"{wanted}~{again}"
     return name
