@@ -41,6 +41,7 @@ class Parts : public CheckpointTest {
   Result<SaveReport> save_boxes(const std::vector<std::vector<PartBox>>& ranks,
                                 const std::string& dtype = "U8") {
     Result<SaveReport> report = SaveReport{};
+    const std::string attempt = std::to_string(++attempts_);
     for (uint32_t rank = 0; rank < ranks.size(); rank++) {
       std::vector<TensorSpec> tensors = {{"note", "U8", {3}, "abc"}, {"same", "U8", {2}, "xy"}};
       std::string json;
@@ -54,7 +55,7 @@ class Parts : public CheckpointTest {
       options.step = 1;
       options.rank = rank;
       options.world = static_cast<uint32_t>(ranks.size());
-      options.attempt = "a";
+      options.attempt = attempt;
       const std::string file = path("m.safetensors");
       write_whole(file, make_safetensors(tensors, SafetensorsMetadata{{"ff.parts", json}}));
       report = save({file}, options);
@@ -82,6 +83,7 @@ class Parts : public CheckpointTest {
     EXPECT_NE(saved.error().message.find(words), std::string::npos) << saved.error().message;
   }
 
+  int attempts_ = 0;
   const std::string whole_ = noise(5, 24);
   // Two ranks: one has two boxes, in another order than that of their elements.
   const std::vector<std::vector<PartBox>> boxes_ = {{{{3, 1}, {3, 3}}, {{0, 0}, {3, 4}}},
