@@ -3,6 +3,7 @@
 # one; what becomes of saves that fail, die or come twice, and of states and checkpoints that do not
 # fit. Without PyTorch: skipped.
 """usage: dcp.py FOLDER FF, where the package ff and libff.so are, and the binary"""
+import datetime
 import glob
 import json
 import os
@@ -11,9 +12,10 @@ import sys
 import tempfile
 
 import ddp
-from ddp import ends_of, python_with_torch, start
+from ddp import LIMIT, ends_of, python_with_torch, start
 
 RUN = "demo"
+NOT_JOINED = 4  # exit code of a rank
 
 
 # ---- the state: each value is known to every rank, so any of them can compare its part
@@ -173,7 +175,7 @@ def save_of_four(torch, rank):
     state = full_state(torch)
     save(state, 1)
     save(state, 1)
-    fails(5, f"{RUN}@1 exists already with other content", save, full_state(torch, 2), 1)
+    fails(5, "demo@1: attempt", save, full_state(torch, 2), 1)
     compare(torch, load(empty_like(torch, full_state(torch)), 1))
     save(full_state(torch, 2), 4)
     save(full_state(torch, 3), 4, replace=True)
@@ -187,12 +189,12 @@ def save_of_four(torch, rank):
     assert saving.done() and saving.wait() == saved and saved.step == 5
     outcomes = [None] * dist.get_world_size()
     dist.all_gather_object(outcomes, saved.outcome)
-    assert "committed" in outcomes and set(outcomes) <= {"committed", "waiting"}, outcomes
+    assert "committed" in outcomes, outcomes
     compare(torch, load(empty_like(torch, state), 5))
     again = dcp.async_save(full_state(torch), STORE, RUN, 5).wait()
     assert again.outcome == "already_there" and again.bytes_written == 0, again
     dcp.async_save(full_state(torch, 2), STORE, RUN, 5)  # that nobody waits for
-    fails(5, "exists already", dcp.async_save, full_state(torch), STORE, RUN, 6)
+    fails(5, "demo@5: attempt", dcp.async_save, full_state(torch), STORE, RUN, 6)
     misfits(torch, rank)
 
 
@@ -253,7 +255,7 @@ def split(torch, rank):
         save({"a": torch.zeros(4)}, 9, no_dist=True)
     dist.barrier()
     if rank == 1:
-        fails(5, "demo@9 exists already with other content", save, {"a": torch.ones(4)}, 9,
+        fails(5, "demo@9: attempt", save, {"a": torch.ones(4)}, 9,
               no_dist=True)
 
 
@@ -265,7 +267,11 @@ def be_rank(role, backend):
     import torch.distributed as dist
     import ff.torch.dcp  # before ShardedTensor: api.py says why
     torch.set_num_threads(1)
-    dist.init_process_group(backend)
+    try:
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=LIMIT / 2))
+    except RuntimeError as error:
+        print(f"did not join: {error}", file=sys.stderr)
+        sys.exit(NOT_JOINED)
     next(one for one in ROLES if one.__name__ == role)(torch, dist.get_rank())
     dist.barrier()
     dist.destroy_process_group()
@@ -273,8 +279,11 @@ def be_rank(role, backend):
 
 def run(role, ranks, backend, codes=None):
     """Ranks that have to end with `codes`, and their lines."""
-    ended, errors, lines = ends_of(start(ranks, lambda rank: [os.path.abspath(__file__), FOLDER, FF,
-                                                              STORE, role.__name__, backend]))
+    def words(_):
+        return [os.path.abspath(__file__), FOLDER, FF, STORE, role.__name__, backend]
+    ended, errors, lines = ends_of(start(ranks, words))
+    if NOT_JOINED in ended and backend == "gloo":  # its ranks sometimes do not find each other
+        ended, errors, lines = ends_of(start(ranks, words))
     assert ended == (codes or [0] * ranks), f"{role.__name__}: {ended}\n" + "\n".join(errors)
     print(f"{role.__name__}: {ranks} ranks, {backend}")
     return lines
@@ -415,24 +424,28 @@ def planners(torch):
 
 
 def damaged(torch):
-    """A flipped byte: verify and every load that needs it name the tensor."""
-    for name in ("rows", "epoch"):
-        with open(f"{STORE}/runs/{RUN}/1/index.jsonl", encoding="utf-8") as index:
-            line = next(json.loads(one) for one in index if one.startswith(f'{{"tensor":"{name}"'))
-        digest, offset = line["extents"][0][:2]
-        path = f"{STORE}/chunks/{digest[:2]}/{digest}"
-        with open(path, "r+b") as chunk:
-            chunk.seek(4096 + offset)
-            byte = chunk.read(1)[0]
-            chunk.seek(4096 + offset)
-            chunk.write(bytes([byte ^ 1]))
-        state = {"rows": torch.zeros(10, 6), "epoch": None}
-        said = fails(3, name, load, {name: state[name]}, 1, no_dist=True)
-        assert digest in str(said), said
-        with open(path, "r+b") as chunk:
-            chunk.seek(4096 + offset)
-            chunk.write(bytes([byte]))
-    compare(torch, load({"rows": torch.zeros(10, 6)}, 1, no_dist=True))
+    """A flipped byte: every load that needs it, and verify, name the tensor; the same save again
+    repairs it."""
+    state = {"large": torch.arange(1 << 19, dtype=torch.float32), "small": torch.ones(2), "epoch": 3}
+    save(state, 30, no_dist=True)
+    with open(f"{STORE}/runs/{RUN}/30/index.jsonl", encoding="utf-8") as index:
+        line = next(json.loads(one) for one in index if one.startswith('{"tensor":"large"'))
+    digest = line["extents"][0][0]
+    with open(f"{STORE}/chunks/{digest[:2]}/{digest}", "r+b") as chunk:
+        chunk.seek(5000)
+        byte = chunk.read(1)[0]
+        chunk.seek(5000)
+        chunk.write(bytes([byte ^ 1]))
+    empty = {"large": torch.zeros(1 << 19), "small": torch.zeros(2), "epoch": None}
+    said = str(fails(3, "has tensor 'large' of file 'state.safetensors'", load, empty, 30,
+                     no_dist=True))
+    assert f"chunk {digest}" in said and "'small'" not in said, said
+    intact = load({"small": torch.zeros(2), "epoch": None}, 30, no_dist=True)
+    assert intact["small"].tolist() == [1, 1] and intact["epoch"] == 3
+    assert "'large'" in command("verify", f"{RUN}@30", code=3)
+    save(state, 30, no_dist=True)
+    assert torch.equal(load(empty, 30, no_dist=True)["large"], state["large"])
+    command("verify", f"{RUN}@30")
 
 
 def main():
@@ -456,10 +469,11 @@ def main():
     damaged(torch)
     print("one rank: loads, refuses, finds damage")
     command("forget", "--run", RUN, "--keep-last", "1", "--yes")
-    command("prune", "--grace", "0s")
-    assert states() == {1: "verified", 20: "committed"}, states()
+    said = command("prune", "--grace", "0s")
+    for step in (7, 21):  # of the saves that failed
+        assert f"{RUN}@{step}: removed the shards of attempt" in said, said
+    assert [step for step in states() if is_complete(step)] == [30]
     command("verify", "--all")
-    compare(torch, load(alone(torch), 1, no_dist=True))
 
 
 if __name__ == "__main__":

@@ -101,8 +101,8 @@ class StorageWriter(api.Versions, api.storage.StorageWriter):
         saved = self._save(shard.rank, {DESCRIPTION: piece}, _parts_text({}, [DESCRIPTION]), shard,
                            _DESCRIPTION_FILE)
         if saved is not None and saved.outcome == "waiting":
-            raise Error(1, f"{self._run}@{self.step}: the shards of {saved.missing_ranks} ranks are "
-                           "gone: another program removes files in the store")
+            raise Error(1, f"{self._run}@{self.step}: the shards of {saved.missing_ranks} ranks "
+                           "are gone: another program removes files in the store")
 
     def _save(self, rank, pieces, texts, shard, file=None):
         """Gives what became of it."""
@@ -155,7 +155,8 @@ class AsyncSave:
 
     def wait(self):
         """Until what this rank saves is stored; gives a Saved, or raises its error. `outcome` is
-        "waiting" if other ranks were not done: the checkpoint appears when the last one is."""
+        "waiting" if other ranks were not done: the checkpoint appears when the last one is, which
+        gets "committed", or "already_there" if another one was as late."""
         if self._result is None and self._error is None:
             self._collect()
         if self._error is not None:
