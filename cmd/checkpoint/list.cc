@@ -162,7 +162,8 @@ class ShowPrinter {
       shape += fmt::format(" of {} at {}", shape_words(tensor.global_shape),
                            shape_words(tensor.slice_start));
     }
-    table_.row({tensor.dtype, shape, format_size(tensor.size), "  " + tensor.name});
+    table_.row({tensor.is_object ? "object" : tensor.dtype, shape, format_size(tensor.size),
+                "  " + tensor.name});
     if (!out_.mode().json) return;
     Json entry = {{"tensor", tensor.name},
                   {"dtype", tensor.dtype},
@@ -171,7 +172,9 @@ class ShowPrinter {
     if (!tensor.global_shape.empty()) {
       entry["global_shape"] = tensor.global_shape;
       entry["slice_start"] = tensor.slice_start;
+      entry["slice_of"] = checkpoint::whole_name(tensor);
     }
+    if (tensor.is_object) entry["object"] = true;
     add(entry);
   }
   std::string entries() && { return std::move(entries_); }

@@ -145,8 +145,9 @@ void declare_checkpoint_export(Command& checkpoint, CheckpointOptions& common) {
   auto& options = command.keep<checkpoint::ExportOptions>();
   command.about(
       "Writes the tensors of all safetensors files and ranks of a checkpoint to the file OUT, with "
-      "a canonical header. ff joins tensors that were saved with --split. A checkpoint of one "
-      "canonical file results in an identical file.");
+      "a canonical header. ff joins tensors that were saved with --split or by ff.torch.dcp, and "
+      "leaves out objects that are no tensors. A checkpoint of one canonical file results in an "
+      "identical file.");
   command.argument("NAME", text(options.name, "NAME"), "RUN[@STEP]");
   command.argument("OUT", file(options.out, "OUT"), "File to write");
   command.option("--file", text(options.files, "GLOB"), "Export only tensors of matching files");

@@ -76,7 +76,7 @@ std::vector<std::string> fuzz_seeds() {
       R"("extents":[[4194304],[")" +
           sha + R"(",7,100,"89abcdef"]])",
       R"({"tensor":"layers.0.w","dtype":"BF16","shape":[2,3],"offset":0,"size":12,)"
-      R"("global_shape":[4,3],"slice_start":[2,0],"extents":[[")" +
+      R"("global_shape":[4,3],"slice_start":[2,0],"slice_of":"layers","object":1,"extents":[[")" +
           chunk + R"(",512,12,"0000ffff"]])",
       R"({"end":true,"files":1,"tensors":1,"size":5000,"content":")" + chunk + R"(","index":")" +
           chunk + '"'};

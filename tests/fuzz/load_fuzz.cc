@@ -331,6 +331,19 @@ std::vector<std::string> fuzz_seeds() {
       R"("slice_start":[0,SLICE],"extents":[["@1",0,24,"00000000"]])"
       "\n"
       R"({"tensor":"b","dtype":"U8","shape":[8],"offset":24,"size":8,"extents":[[8]])";
+  const std::string boxes =  // two of one tensor
+      "\n"
+      R"({"tensor":"w","dtype":"F32","shape":[2,3],"offset":0,"size":24,"global_shape":[2,4],)"
+      R"("slice_start":[0,0],"extents":[["@1",0,24,"00000000"]])"
+      "\n"
+      R"({"tensor":"w~2","dtype":"F32","shape":[2,1],"offset":24,"size":8,"global_shape":[2,4],)"
+      R"("slice_start":[0,3],"slice_of":"w","extents":[[8]])";
+  const std::string object =
+      "\n"
+      R"({"tensor":"w","dtype":"F32","shape":[2,3],"offset":0,"size":24,)"
+      R"("extents":[["@1",0,24,"00000000"]])"
+      "\n"
+      R"({"tensor":"b","dtype":"U8","shape":[8],"offset":24,"size":8,"object":1,"extents":[[8]])";
   const auto slice = [&](const std::string& start) {
     std::string text = slices;
     return text.replace(text.find("SLICE"), 5, start);
@@ -345,7 +358,8 @@ std::vector<std::string> fuzz_seeds() {
       R"({"file":"out","rank":0,"kind":"symlink","size":0,"mode":511,"mtime_ns":0,)"
       R"("target":"../outside","extents":[])";
   const size_t bytes = kSafetensorsLengthBytes + kHeaderJson.size();
-  const std::string one = header + "\n" + safetensors("m.safetensors", 0, 0, bytes) + tensors;
+  const std::string file = header + "\n" + safetensors("m.safetensors", 0, 0, bytes);
+  const std::string one = file + tensors;
   const std::string two = header + "\n" + safetensors("a.safetensors", 0, 0, bytes) + slice("0") +
                           "\n" + safetensors("a.safetensors", 1, 0, bytes) + slice("3");
   const std::string own = "#" + kHeaderJson + "\n" + header + "\n" +
@@ -355,6 +369,8 @@ std::vector<std::string> fuzz_seeds() {
     seeds.push_back(action + one + others);
     seeds.push_back(action + two);
     seeds.push_back(action + own + others);
+    seeds.push_back(action + file + boxes);
+    seeds.push_back(action + file + object);
   }
   return seeds;
 }

@@ -70,6 +70,8 @@ class IndexTest : public CheckpointTest {
             .size = 24,
             .global_shape = {6, 4},
             .slice_start = {3, 0},
+            .slice_of = "layer \"0\"",
+            .is_object = true,
             .extents = {{digest_of(kind_, "b"), 0, 24, 1}}};
   }
 
@@ -129,6 +131,9 @@ TEST_F(IndexTest, RoundTrip) {
     EXPECT_EQ(third.shape, tensor().shape);
     EXPECT_EQ(third.global_shape, tensor().global_shape);
     EXPECT_EQ(third.slice_start, tensor().slice_start);
+    EXPECT_EQ(third.slice_of, tensor().slice_of);
+    EXPECT_EQ(whole_name(third), tensor().slice_of);
+    EXPECT_TRUE(third.is_object);
     EXPECT_EQ(third.offset, 16U);
     EXPECT_EQ(std::get<FileRecord>(records[3]).kind, EntryKind::directory);
     EXPECT_EQ(std::get<FileRecord>(records[4]).target, "../somewhere");

@@ -27,7 +27,8 @@ backward() goes on (register_comm_hook):
 
 A checkpoint is one of `ff checkpoint`, which lists, verifies, prunes and restores it.
 
-`import ff.torch` adds the backend "ff" to torch.distributed.
+`import ff.torch` adds the backend "ff" to torch.distributed, `import ff.torch.dcp` a store for its
+distributed checkpoint.
 
 Samples of training data in FFRecord files, as `ff record` packs them: see ff.record.
 

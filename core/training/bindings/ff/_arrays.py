@@ -104,6 +104,11 @@ def torch_piece(torch, tensor, path):
     return Piece(dtype, tensor.shape, size, fill=fill)
 
 
+def dtype_name(dtype):
+    """What safetensors calls a torch.dtype; None: it has no such type."""
+    return _OF_TORCH.get(str(dtype).replace("torch.", ""))
+
+
 def sparse_tensor(torch, layout, parts, size, coalesced):
     """Of its index tensors and values, which torch checks. Error: it is not `coalesced`."""
     if layout == "sparse_coo":

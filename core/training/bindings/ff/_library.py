@@ -12,6 +12,9 @@ class Error(RuntimeError):
         super().__init__(message)
         self.code = code
 
+    def __reduce__(self):  # torch.distributed sends errors to other ranks
+        return type(self), (self.code, str(self))
+
 
 Error.__module__ = "ff"  # as programs name it, and tracebacks
 
@@ -129,7 +132,8 @@ def _load_library():
             ("save_start", kind, [data]), ("save_busy", kind, [data, ctypes.POINTER(kind)]),
             ("save_wait", kind, [data, ctypes.POINTER(Saved)]),
             ("load_begin", kind, [ctypes.POINTER(data), ctypes.POINTER(LoadOptions)]),
-            ("load_end", None, [data]), ("load_files", size, [data]),
+            ("load_end", None, [data]), ("load_step", ctypes.c_uint64, [data]),
+            ("load_files", size, [data]),
             ("load_file", kind, [data, size, ctypes.POINTER(File)]),
             ("load_text", kind, [data, size, size, ctypes.POINTER(Text)]),
             ("load_tensor", kind, [data, size, ctypes.POINTER(Tensor)]),

@@ -64,6 +64,17 @@ def _ranks_of(rank, world):
     return number_of(rank, "rank", 2**32 - 1), number_of(world, "number of ranks", 2**32 - 1)
 
 
+def save_options(run, step, store, rank, world, attempt, replace, compress, threads, file=None):
+    """What ff_save_begin() is told. `file` None: state.safetensors."""
+    rank, world = _ranks_of(rank, world)
+    if world > 1 and step is None:
+        raise Error(2, "several ranks save together under one step: give step=")
+    number = _STEP_OPEN if step is None else number_of(step, "step")
+    return SaveOptions(ctypes.sizeof(SaveOptions), _store_of(store), _bytes_of(run, "run"), number,
+                       _bytes_of(file, "file"), rank, world, _bytes_of(attempt, "attempt"),
+                       number_of(threads, "number of threads", 1024), bool(replace), bool(compress))
+
+
 class Save:
     """A save that was begun. Gives its result as often as it is asked."""
 
@@ -113,6 +124,10 @@ class Saver:
             raise Error(2, "the saver was closed")
         return self._handle
 
+    def is_of_this_process(self):
+        """Whether it can be used: a fork leaves it to the parent."""
+        return self._process == os.getpid()
+
     def busy(self):
         """Whether a save is being written."""
         busy = ctypes.c_int()
@@ -127,23 +142,14 @@ class Saver:
         if self.busy() and when_busy == "skip":
             return None
         self.raise_earlier()
-        rank, world = _ranks_of(rank, world)
-        if world > 1 and step is None:
-            raise Error(2, "several ranks save together under one step: give step=")
-        number = _STEP_OPEN if step is None else number_of(step, "step")
-        options = SaveOptions(ctypes.sizeof(SaveOptions), _store_of(store), _bytes_of(run, "run"),
-                              number, None, rank, world, _bytes_of(attempt, "attempt"),
-                              number_of(threads, "number of threads", 1024), bool(replace),
-                              bool(compress))
-        self._stage(state, options)
-        check(lib.ff_save_start(self._of()))
-        self._last = Save(self, str(run))
-        return self._last
-
-    def _stage(self, state, options):
+        options = save_options(run, step, store, rank, world, attempt, replace, compress, threads)
         flattener = Flattener()
         structure = flattener.document(state)
-        pieces = flattener.pieces
+        return self.start(options, str(run), flattener.pieces, {_STATE_KEY: structure})
+
+    def start(self, options, run, pieces, texts):
+        """Saves arrays (_arrays.Piece) by name, in one file whose metadata is `texts`, once they
+        are copied and an earlier save has ended; gives a Save."""
         tensors = (Tensor * max(len(pieces), 1))()
         shapes = []  # kept until the call
         for tensor, (name, piece) in zip(tensors, pieces.items()):
@@ -151,13 +157,17 @@ class Saver:
             tensor.name, tensor.dtype = name.encode(), piece.dtype.encode()
             tensor.shape, tensor.dimensions = shapes[-1], len(piece.shape)
             tensor.bytes, tensor.data = piece.size, piece.address
-        texts = (Text * 1)(Text(_STATE_KEY.encode(), structure.encode()))
+        pairs = (Text * max(len(texts), 1))(
+            *(Text(key.encode(), text.encode()) for key, text in texts.items()))
         places = (ctypes.c_void_p * max(len(pieces), 1))()
-        check(lib.ff_save_begin(self._of(), ctypes.byref(options), tensors, len(pieces), texts, 1,
-                                places))
+        check(lib.ff_save_begin(self._of(), ctypes.byref(options), tensors, len(pieces), pairs,
+                                len(texts), places))
         for place, piece in zip(places, pieces.values()):
             if piece.fill is not None and piece.size > 0:
                 piece.fill(place)
+        check(lib.ff_save_start(self._of()))
+        self._last = Save(self, run)
+        return self._last
 
     def raise_earlier(self):
         """The error of a save that has ended and that nobody has waited for."""
@@ -176,7 +186,7 @@ class Saver:
     def close(self, give_up=False):
         """Waits for the save under way, or gives it up, which leaves the store as it was. Raises
         the error of a save that nobody has waited for."""
-        if not self._handle or self._process != os.getpid():
+        if not self._handle or not self.is_of_this_process():
             return
         if self._last is not None and not give_up:
             self._last._collect()
@@ -343,17 +353,65 @@ def load(store=None, run="default", step=None, tensors=None, rank=None, threads=
     globs = [tensors] if isinstance(tensors, str) else list(tensors or [])
     if tensors is not None and not globs:
         raise Error(2, "tensors= chooses nothing")
-    texts = (ctypes.c_char_p * max(len(globs), 1))(
-        *(_bytes_of(glob, "tensors") for glob in globs))
-    options = LoadOptions(ctypes.sizeof(LoadOptions), _store_of(store), _bytes_of(run, "run"),
-                          _STEP_OPEN if step is None else number_of(step, "step"), texts,
-                          len(globs), _ANY_RANK if rank is None else number_of(rank, "rank"),
-                          number_of(threads, "number of threads", 1024))
-    handle = ctypes.c_void_p()
-    check(lib.ff_load_begin(ctypes.byref(handle), ctypes.byref(options)))
-    try:
-        return _loaded(handle, bool(globs))
-    finally:
+    with Loading(store, run, step, globs, rank, threads) as loading:
+        return _loaded(loading, bool(globs))
+
+
+class Loading:
+    """A checkpoint, or what `globs` and `rank` choose of it, from its index until its bytes are
+    read."""
+
+    def __init__(self, store, run, step, globs=(), rank=None, threads=0):
+        texts = (ctypes.c_char_p * max(len(globs), 1))(
+            *(_bytes_of(glob, "tensors") for glob in globs))
+        options = LoadOptions(ctypes.sizeof(LoadOptions), _store_of(store), _bytes_of(run, "run"),
+                              _STEP_OPEN if step is None else number_of(step, "step"), texts,
+                              len(globs), _ANY_RANK if rank is None else number_of(rank, "rank"),
+                              number_of(threads, "number of threads", 1024))
+        self._handle = ctypes.c_void_p()
+        check(lib.ff_load_begin(ctypes.byref(self._handle), ctypes.byref(options)))
+        self.step = lib.ff_load_step(self._handle)
+
+    def files(self):
+        """(name, rank, numbers of its tensors) of each safetensors file."""
+        found = []
+        for index in range(lib.ff_load_files(self._handle)):
+            file = self._file(index)
+            numbers = range(file.first, file.first + file.tensors)
+            found.append((file.name.decode(), file.rank, numbers))
+        return found
+
+    def text(self, index, key):
+        """Of the metadata of a file; None: it has none of that key."""
+        text = Text()
+        for number in range(self._file(index).texts):
+            check(lib.ff_load_text(self._handle, index, number, ctypes.byref(text)))
+            if text.key.decode() == key:
+                return text.value
+        return None
+
+    def tensor(self, number):
+        """(name, type of safetensors, shape, bytes)"""
+        tensor = Tensor()
+        check(lib.ff_load_tensor(self._handle, number, ctypes.byref(tensor)))
+        return (tensor.name.decode(), tensor.dtype.decode(), tensor.shape[:tensor.dimensions],
+                tensor.bytes)
+
+    def read(self, addresses):
+        """Reads each tensor, in their order, to its address."""
+        places = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
+        check(lib.ff_load_read(self._handle, places))
+
+    def _file(self, index):
+        file = File()
+        check(lib.ff_load_file(self._handle, index, ctypes.byref(file)))
+        return file
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        handle, self._handle = self._handle, ctypes.c_void_p()
         lib.ff_load_end(handle)
 
 
@@ -364,28 +422,23 @@ def _imported(name):
         return None
 
 
-def _loaded(handle, chosen):
+def _loaded(loading, chosen):
     """The states of all files, or the one there is."""
-    files, ranks = [], set()
-    for index in range(lib.ff_load_files(handle)):
-        file = File()
-        check(lib.ff_load_file(handle, index, ctypes.byref(file)))
-        ranks.add(file.rank)
-        files.append((file.name.decode(), range(file.first, file.first + file.tensors),
-                      None if chosen else _state_text(handle, index, file.texts)))
+    files = loading.files()
+    ranks = {rank for _, rank, _ in files}
     if len(ranks) > 1:
         raise Error(2, f"ranks {', '.join(map(str, sorted(ranks)))} have saved it: choose one with "
                        "rank=")
     modules = _imported("torch"), _imported("numpy")
     arrays, states = [], {}
-    for name, numbers, text in files:
+    for index, (name, _, numbers) in enumerate(files):
+        text = None if chosen else loading.text(index, _STATE_KEY)
         document = None if text is None else Document(text)
         kinds = {} if document is None else document.kinds
-        here = [_array_of(handle, number, kinds, modules) for number in numbers]
+        here = [_array_of(loading, number, kinds, modules) for number in numbers]
         arrays += here
         states[name] = here, document
-    places = (ctypes.c_void_p * max(len(arrays), 1))(*(array.address for array in arrays))
-    check(lib.ff_load_read(handle, places))
+    loading.read([array.address for array in arrays])
     made = {}
     for name, (here, document) in states.items():
         by_name = {array.name: array for array in here}
@@ -398,21 +451,9 @@ def _loaded(handle, chosen):
     return {name: data for one in made.values() for name, data in one.items()}
 
 
-def _state_text(handle, file, count):
-    text = Text()
-    for index in range(count):
-        check(lib.ff_load_text(handle, file, index, ctypes.byref(text)))
-        if text.key.decode() == _STATE_KEY:
-            return text.value
-    return None
-
-
-def _array_of(handle, number, kinds, modules):
-    tensor = Tensor()
-    check(lib.ff_load_tensor(handle, number, ctypes.byref(tensor)))
-    name = tensor.name.decode()
-    return LoadedArray(name, tensor.dtype.decode(), tensor.shape[:tensor.dimensions],
-                       tensor.bytes, kinds.get(name, "tensor"), modules)
+def _array_of(loading, number, kinds, modules):
+    name, dtype, shape, size = loading.tensor(number)
+    return LoadedArray(name, dtype, shape, size, kinds.get(name, "tensor"), modules)
 
 
 def latest(store=None, run="default"):

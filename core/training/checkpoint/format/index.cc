@@ -68,6 +68,10 @@ std::string header_line(const HeaderRecord& header) {
 
 }  // namespace
 
+const std::string& whole_name(const TensorRecord& tensor) {
+  return tensor.slice_of.empty() ? tensor.name : tensor.slice_of;
+}
+
 bool safe_name(std::string_view name) {
   if (name.empty() || name.size() > kNameBytesMax) return false;
   if (name.front() == '/' || name.find('\0') != name.npos) return false;
@@ -149,7 +153,9 @@ Result<void> IndexWriter::add(const TensorRecord& record) {
   if (!record.global_shape.empty()) {
     append_list(line, "global_shape", record.global_shape);
     append_list(line, "slice_start", record.slice_start);
+    if (!record.slice_of.empty()) append_text(line, "slice_of", record.slice_of);
   }
+  if (record.is_object) line += R"(,"object":1)";
   append_extents(line, record.extents);
   content_.add(record);
   end_.tensors++;

@@ -78,6 +78,8 @@ struct TensorRecord {
   // A slice of a larger tensor spread over ranks: its whole shape and where this part starts.
   std::vector<uint64_t> global_shape;  // empty: not a slice
   std::vector<uint64_t> slice_start;   // one per dimension
+  std::string slice_of = {};           // name of the larger tensor, unless it is `name`
+  bool is_object = false;              // bytes of an object of the program that saved it
   std::vector<ChunkExtent> extents;
 };
 
@@ -90,6 +92,9 @@ struct EndRecord {
 };
 
 using Record = std::variant<HeaderRecord, FileRecord, TensorRecord, EndRecord>;
+
+// The name of the tensor that a slice is part of; of others, their own.
+const std::string& whole_name(const TensorRecord& tensor);
 
 // Of a file or tensor; null for other records.
 const std::vector<ChunkExtent>* extents_of(const Record& record);

@@ -298,8 +298,10 @@ Result<Record> make_tensor(Fields& fields) {
     if (slice_start == nullptr) return missing("slice_start");
     tensor.global_shape = std::move(*global_shape);
     tensor.slice_start = std::move(*slice_start);
+    tensor.slice_of = optional_text(fields, "slice_of");
   }
-  if (!valid_utf8(tensor.name) || !valid_utf8(tensor.dtype)) {
+  tensor.is_object = fields.find<uint64_t>("object") != nullptr;
+  if (!valid_utf8(tensor.name) || !valid_utf8(tensor.dtype) || !valid_utf8(tensor.slice_of)) {
     return fail(Errc::corrupt, "the name or type of tensor '{}' is not UTF-8",
                 printable(tensor.name));
   }

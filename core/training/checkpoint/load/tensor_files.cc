@@ -7,11 +7,13 @@
 #include <iterator>
 
 #include "platform/base/text.h"
+#include "training/checkpoint/format/tensor_parts.h"
 
 namespace ff::checkpoint {
 namespace {
 
-constexpr size_t kRunsAtOnce = 4096;  // that become read jobs together
+constexpr size_t kRunsAtOnce = 4096;                     // that become read jobs together
+constexpr std::string_view kSliceOf = R"("slice_of":)";  // in an index line
 
 std::vector<uint64_t> zeros_like(const std::vector<uint64_t>& shape) {
   return std::vector<uint64_t>(shape.size(), 0);
@@ -67,9 +69,19 @@ std::string TensorFilesSource::layout_key(const FileRecord& file) const {
   return selection_.gather ? std::string() : fmt::format("{}/{}", file.rank, file.name);
 }
 
-// Parses only the name: most lines are skipped.
+// What a tensor is called in the new files.
+const std::string& TensorFilesSource::name_of(const TensorRecord& tensor) const {
+  return selection_.gather ? whole_name(tensor) : tensor.name;
+}
+
+// Parses only the name, if that is what counts: most lines are skipped.
 Result<bool> TensorFilesSource::is_selected(std::string_view tensor_line) const {
   if (!selection_.tensor) return true;
+  if (selection_.gather && tensor_line.find(kSliceOf) != tensor_line.npos) {
+    FF_TRY(const auto record, reader_->parse(tensor_line));
+    const auto* tensor = std::get_if<TensorRecord>(&record);
+    return tensor != nullptr && selection_.tensor(whole_name(*tensor));
+  }
   FF_TRY(const std::string name, reader_->name_in(tensor_line));
   return selection_.tensor(name);
 }
@@ -120,7 +132,8 @@ Result<bool> TensorFilesSource::scan_file(const FileRecord& file) {
               printable(file.name));
 }
 
-// Adds a source file's metadata; the first value of a key counts.
+// Adds a source file's metadata; the first value of a key counts. What it says of its slices does
+// not hold for new files.
 Result<void> TensorFilesSource::scan_metadata(const FileRecord& file, Layout& layout) {
   auto pairs = read_metadata(*context_, *store_, file.extents);
   if (!pairs && selection_.metadata_may_fail) return {};
@@ -129,6 +142,8 @@ Result<void> TensorFilesSource::scan_metadata(const FileRecord& file, Layout& la
         fmt::format("index {}: header of file '{}': ", index_path_, printable(file.name)));
   }
   if (!*pairs) return {};
+  const auto is_of_parts = [](const auto& pair) { return pair.first == kTensorPartsKey; };
+  if (std::erase_if(**pairs, is_of_parts) > 0 && (*pairs)->empty()) return {};
   if (!layout.metadata) layout.metadata.emplace();
   SafetensorsMetadata fresh;
   for (auto& pair : **pairs) {
@@ -179,18 +194,15 @@ Result<void> TensorFilesSource::make_split(const TensorRecord& tensor, Entry& en
   entry.dtype = tensor.dtype;
   entry.global_shape = tensor.global_shape;
   entry.shape = tensor.global_shape;
-  entry.slice_bytes = tensor.size;
+  entry.cover = std::make_unique<SliceCover>();
+  entry.cover->add(tensor.slice_start, tensor.shape);
   const auto dimension = static_cast<size_t>(entry.split);
-  if (!spans_the_rest(tensor, dimension)) {
-    return fail(Errc::corrupt, "index {}: tensor '{}' is split along several dimensions",
-                index_path_, printable(tensor.name));
-  }
   uint64_t& length = entry.shape[dimension];
   if (length % selection_.parts != 0) {
     return Error{Errc::failed,
                  fmt::format("tensor '{}': {} elements in dimension {} do not split into {} "
                              "equal parts",
-                             printable(tensor.name), length, entry.split, selection_.parts),
+                             printable(whole_name(tensor)), length, entry.split, selection_.parts),
                  "Choose a number of ranks that divides it."};
   }
   length /= selection_.parts;
@@ -198,23 +210,24 @@ Result<void> TensorFilesSource::make_split(const TensorRecord& tensor, Entry& en
 }
 
 Result<void> TensorFilesSource::scan_tensor(const TensorRecord& tensor, Layout& layout) {
-  if (auto it = layout.entries.find(tensor.name); it != layout.entries.end()) {
+  if (selection_.gather && tensor.is_object) return {};
+  const std::string& name = name_of(tensor);
+  if (auto it = layout.entries.find(name); it != layout.entries.end()) {
     Entry& entry = it->second;
-    if (entry.file == files_seen_) {
+    const bool slices = entry.split >= 0 && !tensor.global_shape.empty();
+    if (entry.file == files_seen_ && !slices) {
       return fail(Errc::corrupt, "index {}: one file has two tensors named '{}'", index_path_,
                   printable(tensor.name));
     }
     if (entry.split >= 0 && tensor.dtype == entry.dtype &&
-        tensor.global_shape == entry.global_shape &&
-        spans_the_rest(tensor, static_cast<size_t>(entry.split))) {
-      entry.slice_bytes = add_or_max(entry.slice_bytes, tensor.size);
+        tensor.global_shape == entry.global_shape) {
+      entry.cover->add(tensor.slice_start, tensor.shape);
       return {};
     }
     FF_TRY(const bool same, same_as(tensor, entry));
     if (same && entry.split < 0) return {};
     return Error{
-        Errc::failed,
-        fmt::format("tensor '{}' differs between files or ranks", printable(tensor.name)),
+        Errc::failed, fmt::format("tensor '{}' differs between files or ranks", printable(name)),
         "Choose one with --rank or --file; save tensors that are split over ranks with --split."};
   }
   FF_TRY(auto entry, make_entry(tensor));
@@ -222,11 +235,12 @@ Result<void> TensorFilesSource::scan_tensor(const TensorRecord& tensor, Layout& 
   if (entry.bytes > kIndexNumberMax - std::min(entry.offset, kIndexNumberMax)) {
     return fail(Errc::corrupt, "index {}: its tensors have more than 2^62 bytes", index_path_);
   }
-  layout.writer.tensor(tensor.name, tensor.dtype, entry.shape, entry.bytes);
+  layout.writer.tensor(name, tensor.dtype, entry.shape, entry.bytes);
   // Slices are short runs, unless they are cut in the first dimension only.
-  layout.scattered = layout.scattered || entry.split > 0 || selection_.slice.size() > 1;
+  layout.scattered = layout.scattered || entry.split > 0 || selection_.slice.size() > 1 ||
+                     (entry.split == 0 && !spans_the_rest(tensor, 0));
   if (selection_.slice.empty()) std::vector<uint64_t>().swap(entry.shape);  // there may be millions
-  layout.entries.emplace(tensor.name, std::move(entry));
+  layout.entries.emplace(name, std::move(entry));
   count_.tensors++;
   return {};
 }
@@ -281,14 +295,14 @@ Result<void> TensorFilesSource::finish_layouts() {
 }
 
 // Whether the slices of each split tensor make up all of it.
-Result<void> TensorFilesSource::check_slices(const Layout& layout) const {
-  for (const auto& [name, entry] : layout.entries) {
+Result<void> TensorFilesSource::check_slices(Layout& layout) {
+  for (auto& [name, entry] : layout.entries) {
     if (entry.split < 0) continue;
-    const auto wanted = tensor_bytes(entry.dtype, entry.global_shape);
-    if (wanted == entry.slice_bytes) continue;
-    return Error{Errc::failed,
-                 fmt::format("tensor '{}': its slices have {} bytes instead of {}", printable(name),
-                             entry.slice_bytes, wanted.value_or(UINT64_MAX)),
+    const auto covered = entry.cover->check(entry.global_shape);
+    entry.cover.reset();
+    if (covered) continue;
+    return Error{covered.error().code,
+                 fmt::format("tensor '{}': {}", printable(name), covered.error().message),
                  "A tensor that was split over ranks needs the files of all of them."};
   }
   return {};
@@ -365,7 +379,8 @@ Result<void> TensorFilesSource::end_files() {
 
 // The index is checked again: another program may have changed it since pass one.
 Result<void> TensorFilesSource::add_tensor(TensorRecord tensor, Layout& layout) {
-  const auto found = layout.entries.find(tensor.name);
+  if (selection_.gather && tensor.is_object) return {};
+  const auto found = layout.entries.find(name_of(tensor));
   if (found == layout.entries.end()) return changed();
   Entry& entry = found->second;
   if (entry.split >= 0) return add_split(std::move(tensor), entry, layout);
@@ -424,10 +439,7 @@ Result<void> TensorFilesSource::add_slice(TensorRecord tensor, const Entry& entr
 Result<void> TensorFilesSource::add_split(TensorRecord tensor, const Entry& entry,
                                           const Layout& layout) {
   const auto d = static_cast<size_t>(entry.split);
-  if (tensor.dtype != entry.dtype || tensor.global_shape != entry.global_shape ||
-      !spans_the_rest(tensor, d)) {
-    return changed();
-  }
+  if (tensor.dtype != entry.dtype || tensor.global_shape != entry.global_shape) return changed();
   const uint64_t part_length = tensor.global_shape[d] / selection_.parts;
   const uint64_t begin = tensor.slice_start[d];
   const uint64_t end = begin + tensor.shape[d];
@@ -445,7 +457,7 @@ Result<void> TensorFilesSource::add_split(TensorRecord tensor, const Entry& entr
     BoxCopy box{.from_shape = tensor.shape,
                 .from_start = zeros_like(tensor.shape),
                 .to_shape = tensor.global_shape,
-                .to_start = zeros_like(tensor.shape),
+                .to_start = tensor.slice_start,
                 .size = tensor.shape,
                 .element_bytes = dtype_bits(tensor.dtype) / 8};
     box.from_start[d] = from - begin;

@@ -4,7 +4,7 @@
 //
 // Either each source file becomes one new file (per file), or all tensors are gathered into `parts`
 // files: tensors that were split over ranks are joined and split again into equal parts; other
-// tensors are written to every part.
+// tensors are written to every part, and objects (TensorRecord) to none.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "training/checkpoint/format/safetensors.h"
+#include "training/checkpoint/format/slice_cover.h"
 #include "training/checkpoint/load/extent_reader.h"
 #include "training/checkpoint/load/read_worker.h"
 #include "training/checkpoint/load/restore.h"
@@ -63,10 +64,10 @@ class TensorFilesSource final : public ReadSource {
     LinePosition source;  // the index line, to compare copies of one tensor
     uint64_t file = 0;    // number of the source file in the index
     bool written = false;
-    // Of a split tensor, which every slice must have, and the bytes of the slices so far.
+    // Of a split tensor, which every slice must have, and the slices so far.
     std::string dtype;
     std::vector<uint64_t> global_shape;
-    uint64_t slice_bytes = 0;
+    std::unique_ptr<SliceCover> cover = nullptr;
   };
   // The layout shared by the parts of one output.
   struct Layout {
@@ -101,7 +102,8 @@ class TensorFilesSource final : public ReadSource {
   Result<void> scan_metadata(const FileRecord& file, Layout& layout);
   Result<void> scan_tensor(const TensorRecord& tensor, Layout& layout);
   Result<void> finish_layouts();
-  Result<void> check_slices(const Layout& layout) const;
+  static Result<void> check_slices(Layout& layout);
+  const std::string& name_of(const TensorRecord& tensor) const;
   Result<Entry> make_entry(const TensorRecord& tensor) const;
   Result<void> make_split(const TensorRecord& tensor, Entry& entry) const;
   Error changed() const;

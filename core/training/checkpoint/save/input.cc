@@ -218,6 +218,13 @@ Result<void> SavePlanner::open_safetensors() {
     warnings_.push_back(fmt::format("{}: unknown data type '{}'; its tensors are kept as bytes",
                                     path, printable(dtype)));
   }
+  auto parts = tensor_parts_of(*header);
+  if (!parts) {
+    return Error{parts.error().code,
+                 fmt::format("{}: its text {}: {}", path, kTensorPartsKey, parts.error().message),
+                 "Repair the file, or save it as plain bytes with --opaque."};
+  }
+  parts_ = std::move(*parts);
   header_ = std::move(*header);
   return check_splits();
 }
@@ -229,6 +236,13 @@ Result<void> SavePlanner::check_splits() const {
     const auto tensor = header_->tensor(i);
     const SplitRule* rule = split_rule(tensor.name);
     if (rule == nullptr || rule->dimension >= tensor.shape.size()) continue;
+    if (parts_.slices.contains(tensor.name)) {
+      return Error{Errc::usage,
+                   fmt::format("{}: tensor '{}' is a slice, as its file says: --split does not "
+                               "apply",
+                               entry_->path, printable(tensor.name)),
+                   "Give --split a pattern that does not match it."};
+    }
     if (tensor.shape[rule->dimension] <= kIndexNumberMax / options_.world) continue;
     return fail(Errc::failed, "{}: tensor '{}': {} elements on each of {} ranks are too many",
                 entry_->path, printable(tensor.name), tensor.shape[rule->dimension],
@@ -283,6 +297,12 @@ TensorRecord SavePlanner::tensor_record(const SafetensorsHeader::Tensor& tensor,
     record.global_shape[rule->dimension] *= options_.world;
     record.slice_start[rule->dimension] = tensor.shape[rule->dimension] * options_.rank;
   }
+  if (const auto slice = parts_.slices.find(tensor.name); slice != parts_.slices.end()) {
+    record.global_shape = slice->second.shape;
+    record.slice_start = slice->second.start;
+    if (slice->second.tensor != record.name) record.slice_of = slice->second.tensor;
+  }
+  record.is_object = parts_.objects.contains(tensor.name);
   return record;
 }
 

@@ -16,6 +16,7 @@
 #include "training/checkpoint/format/context.h"
 #include "training/checkpoint/format/index.h"
 #include "training/checkpoint/format/safetensors.h"
+#include "training/checkpoint/format/tensor_parts.h"
 #include "training/checkpoint/save/save_request.h"
 
 namespace ff::checkpoint {
@@ -104,6 +105,7 @@ class SavePlanner {
   std::shared_ptr<io::File> file_;
   const InputEntry* entry_ = nullptr;
   std::optional<SafetensorsHeader> header_;
+  TensorParts parts_;
   uint64_t header_bytes_ = 0;  // length word included
   uint64_t at_ = 0;            // opaque: offset; safetensors: header bytes planned
   size_t next_tensor_ = 0;

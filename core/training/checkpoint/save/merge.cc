@@ -1,5 +1,5 @@
-// merge.cc: many shards into one index, line by line; keeps one small entry for each sliced tensor
-// to check that all ranks agree.
+// merge.cc: many shards into one index, line by line; keeps the position of each slice, to check
+// that all ranks agree.
 #include "training/checkpoint/save/merge.h"
 
 #include <fmt/format.h>
@@ -9,16 +9,19 @@
 #include <optional>
 
 #include "platform/base/text.h"
+#include "training/checkpoint/format/slice_cover.h"
 
 namespace ff::checkpoint {
 namespace {
 
-// The common properties of all slices of one tensor, and their number so far.
+constexpr std::string_view kWholeHint =
+    "All ranks together save each element of a split tensor once; with --split, equal parts.";
+
+// The slices of one tensor, and what they have in common.
 struct Sliced {
   std::string dtype;
-  std::vector<uint64_t> shape;
   std::vector<uint64_t> global_shape;
-  uint64_t count = 0;
+  SliceCover cover;
 };
 
 class SliceChecker {
@@ -26,26 +29,26 @@ class SliceChecker {
   Result<void> add(const TensorRecord& tensor) {
     if (tensor.global_shape.empty()) return {};
     auto [it, fresh] = sliced_.try_emplace(
-        tensor.name, Sliced{tensor.dtype, tensor.shape, tensor.global_shape, 0});
+        whole_name(tensor),
+        Sliced{.dtype = tensor.dtype, .global_shape = tensor.global_shape, .cover = {}});
     Sliced& seen = it->second;
-    seen.count++;
-    if (seen.dtype == tensor.dtype && seen.shape == tensor.shape &&
-        seen.global_shape == tensor.global_shape) {
+    if (seen.dtype == tensor.dtype && seen.global_shape == tensor.global_shape) {
+      seen.cover.add(tensor.slice_start, tensor.shape);
       return {};
     }
     return Error{Errc::failed,
                  fmt::format("tensor '{}': its slices differ in type or shape between ranks",
-                             printable(tensor.name)),
-                 "--split is for tensors of which every rank holds an equal part."};
+                             printable(whole_name(tensor))),
+                 std::string(kWholeHint)};
   }
 
-  Result<void> finish(uint32_t world) const {
+  Result<void> finish() const {
     for (const auto& [name, seen] : sliced_) {
-      if (seen.count == world) continue;
-      return Error{Errc::failed,
-                   fmt::format("tensor '{}': {} of {} ranks have a slice of it", printable(name),
-                               seen.count, world),
-                   "--split is for tensors of which every rank holds an equal part."};
+      const auto covered = seen.cover.check(seen.global_shape);
+      if (covered) continue;
+      return Error{covered.error().code,
+                   fmt::format("tensor '{}': {}", printable(name), covered.error().message),
+                   std::string(kWholeHint)};
     }
     return {};
   }
@@ -80,7 +83,7 @@ Result<EndRecord> merge_shards(io::Disk& disk, const std::vector<std::string>& s
     }
   }
   FF_CHECK(writer.has_value());
-  FF_TRY(slices.finish(static_cast<uint32_t>(shards.size())));
+  FF_TRY(slices.finish());
   return writer->finish();
 }
 
