@@ -196,6 +196,23 @@ def save_of_four(torch, rank):
     dcp.async_save(full_state(torch, 2), STORE, RUN, 5)  # that nobody waits for
     fails(5, "demo@5: attempt", dcp.async_save, full_state(torch), STORE, RUN, 6)
     misfits(torch, rank)
+    replicated(torch)
+
+
+def replicated(torch):
+    """Every rank announces the same tensors, as planners of PyTorch 2 do: one of them is stored."""
+    import dataclasses
+    from ff.torch.dcp import api
+    default = api.package.default_planner
+
+    class Planner(default.DefaultSavePlanner):
+        def create_local_plan(self):
+            plan = default.create_default_local_save_plan(self.state_dict, True)
+            shard = api.planner.WriteItemType.SHARD  # of which several ranks may have one
+            items = [dataclasses.replace(item, type=shard) for item in plan.items]
+            return dataclasses.replace(plan, items=items)
+    save(plain(torch), 10, planner=Planner())
+    compare(torch, load({name: torch.zeros_like(one) for name, one in plain(torch).items()}, 10))
 
 
 def misfits(torch, rank):
@@ -353,8 +370,8 @@ def exported(torch):
 def one_rank(torch):
     """A program without a process group loads what four have saved."""
     compare(torch, load(alone(torch), 1, no_dist=True))
-    last = load({"a": torch.ones(4)}, no_dist=True)
-    assert last["a"].tolist() == [0] * 4
+    last = load({"scalar": torch.zeros((), dtype=torch.float64)}, no_dist=True)
+    assert last["scalar"].item() == 7.5
     partly = {"rows": torch.zeros(10, 6)}
     compare(torch, load(partly, 1, no_dist=True))
 
@@ -426,7 +443,8 @@ def planners(torch):
 def damaged(torch):
     """A flipped byte: every load that needs it, and verify, name the tensor; the same save again
     repairs it."""
-    state = {"large": torch.arange(1 << 19, dtype=torch.float32), "small": torch.ones(2), "epoch": 3}
+    large = torch.arange(1 << 19, dtype=torch.float32)
+    state = {"large": large, "small": torch.ones(2), "epoch": 3}
     save(state, 30, no_dist=True)
     with open(f"{STORE}/runs/{RUN}/30/index.jsonl", encoding="utf-8") as index:
         line = next(json.loads(one) for one in index if one.startswith('{"tensor":"large"'))
@@ -444,7 +462,7 @@ def damaged(torch):
     assert intact["small"].tolist() == [1, 1] and intact["epoch"] == 3
     assert "'large'" in command("verify", f"{RUN}@30", code=3)
     save(state, 30, no_dist=True)
-    assert torch.equal(load(empty, 30, no_dist=True)["large"], state["large"])
+    assert torch.equal(load(empty, 30, no_dist=True)["large"], large)
     command("verify", f"{RUN}@30")
 
 
@@ -461,7 +479,8 @@ def main():
     command("verify", f"{RUN}@1")
     listed = states()
     assert listed.pop(1) == "verified" and listed.pop(7) == "incomplete", listed
-    assert listed == dict.fromkeys((2, 3, 4, 5, 8, 9), "committed"), listed
+    assert listed == dict.fromkeys((2, 3, 4, 5, 8, 9, 10), "committed"), listed
+    assert command("show", f"{RUN}@10").count("  plain") == 1
     one_rank(torch)
     exported(torch)
     other_checkpoints(torch)
