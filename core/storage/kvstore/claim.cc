@@ -236,12 +236,13 @@ Result<void> Members::remove_own() { return disk_.remove(path_of(id_)); }
 
 Task<Result<std::optional<Members::Peer>>> Members::observe(std::string id) {
   std::optional<Peer> none;
-  const auto bytes = read_fixed(disk_, path_of(id));
+  auto bytes = io::read_file(disk_, path_of(id), kClaimBytes);
   if (!bytes && bytes.error().code == Errc::not_found) {
     peers_.erase(id);
     co_return none;
   }
-  FF_CO_TRY(const std::string text, std::move(bytes));
+  FF_CO_TRY(std::string text, std::move(bytes));
+  text.resize(kClaimBytes, '\0');  // a power loss may have shortened the file of a dead process
   const auto counter = load_le<uint64_t>(as_bytes(text).data());
   const auto length = load_le<uint64_t>(as_bytes(text).data() + 8);
   const auto [found, first] = peers_.try_emplace(std::move(id));

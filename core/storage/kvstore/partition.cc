@@ -77,9 +77,18 @@ uint32_t Partition::add_segment(std::shared_ptr<Segment> segment) {
   return slot;
 }
 
-void Partition::add_live(uint32_t segment, int64_t bytes) {
-  segments_[segment]->live_bytes += static_cast<uint64_t>(bytes);
-  live_bytes_ += static_cast<uint64_t>(bytes);
+void Partition::count_live(const TableEntry& entry) {
+  segments_[entry.segment]->live_bytes += padded(entry.length);
+  if (entry.removed != 0) return;
+  ++keys_;
+  live_bytes_ += padded(entry.length);
+}
+
+void Partition::uncount_live(const TableEntry& entry) {
+  segments_[entry.segment]->live_bytes -= padded(entry.length);
+  if (entry.removed != 0) return;
+  --keys_;
+  live_bytes_ -= padded(entry.length);
 }
 
 // The segments that the newest base lists and those that its owner has written since; then a base
@@ -166,24 +175,18 @@ Task<Result<void>> Partition::load_segment(SegmentName name, uint64_t limit) {
 void Partition::load_record(uint32_t segment, const IndexedRecord& record) {
   next_version_ = std::max(next_version_, record.version + 1);
   TableEntry& entry = table_.insert(record.hash);
-  const bool put = record.kind == RecordKind::put;
-  const auto bytes = static_cast<int64_t>(padded(record.length));
   if (entry.version != 0) {
     const Segment& has = *segments_[entry.segment];
     const auto newer = std::tuple(record.version, segments_[segment]->name.number, record.offset);
     if (newer < std::tuple(entry.version, has.name.number, entry.offset())) {
-      if (put) entry.add_dead();
+      if (record.kind == RecordKind::put) entry.add_dead();
       return;
     }
-    if (entry.removed == 0) {
-      entry.add_dead();
-      --keys_;
-    }
-    add_live(entry.segment, -static_cast<int64_t>(padded(entry.length)));
+    if (entry.removed == 0) entry.add_dead();
+    uncount_live(entry);
   }
   entry.set_record(segment, record);
-  if (put) ++keys_;
-  add_live(segment, bytes);
+  count_live(entry);
 }
 
 void Partition::drop_needless_removals() {
@@ -192,8 +195,7 @@ void Partition::drop_needless_removals() {
     if (entry->removed != 0 && entry->dead == 0) needless.push_back(entry->hash);
   }
   for (const KeyHash hash : needless) {
-    const TableEntry* const entry = table_.find(hash);
-    add_live(entry->segment, -static_cast<int64_t>(padded(entry->length)));
+    uncount_live(*table_.find(hash));
     table_.erase(hash);
   }
 }

@@ -179,7 +179,9 @@ class Partition {
   void forget_segment(uint32_t slot, const SegmentIndex& index);
 
   uint32_t add_segment(std::shared_ptr<Segment> segment);
-  void add_live(uint32_t segment, int64_t bytes);
+  // The index points to the record of the entry from now on, or no longer.
+  void count_live(const TableEntry& entry);
+  void uncount_live(const TableEntry& entry);
 
   StoreContext& store_;
   const uint32_t number_;
@@ -190,7 +192,7 @@ class Partition {
   SegmentHead next_header_;                         // of the next segment
   uint64_t next_version_ = 1;
   uint64_t keys_ = 0;
-  uint64_t live_bytes_ = 0;
+  uint64_t live_bytes_ = 0;  // of the records of these keys
   uint64_t expiry_cursor_ = 0;
   int64_t compact_after_ns_ = 0;
   int64_t lease_until_ns_ = 0;

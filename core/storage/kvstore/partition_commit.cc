@@ -241,11 +241,13 @@ uint64_t Partition::version_in(KeyHash hash, const Batch& batch) const {
 
 // How much live bytes grow with the record.
 int64_t Partition::growth_by(const Step& step, const Batch& batch) const {
-  const size_t key = step.kind == RecordKind::put ? step.key.size() : sizeof(KeyHash);
-  const auto bytes = static_cast<int64_t>(padded(record_bytes(key, step.value.size())));
+  int64_t growth = 0;
+  if (step.kind == RecordKind::put) {
+    growth = static_cast<int64_t>(padded(record_bytes(step.key.size(), step.value.size())));
+  }
   const TableEntry* const entry = table_.find(step.hash);
-  if (entry == nullptr || batch.versions.contains(step.hash)) return bytes;
-  return bytes - static_cast<int64_t>(padded(entry->length));
+  if (entry == nullptr || entry->removed != 0 || batch.versions.contains(step.hash)) return growth;
+  return growth - static_cast<int64_t>(padded(entry->length));
 }
 
 void Partition::encode(Group& group, Batch& batch) {
@@ -335,23 +337,19 @@ const TableEntry* Partition::oldest_of_sample(const Batch& batch) {
 void Partition::apply_staged(const Staged& staged, uint64_t at) {
   IndexedRecord record = staged.record;
   record.offset += at;
+  if (staged.copy && table_.find(record.hash) == nullptr) return;
   TableEntry& entry = table_.insert(record.hash);
-  const auto bytes = static_cast<int64_t>(padded(record.length));
   if (entry.version != 0) {
     if (staged.copy && !entry.is_at(staged.from_segment, staged.from_offset)) {
       if (record.kind == RecordKind::put) entry.add_dead();
       return;
     }
-    if (entry.removed == 0) {
-      entry.add_dead();
-      --keys_;
-    }
-    add_live(entry.segment, -static_cast<int64_t>(padded(entry.length)));
+    if (entry.removed == 0) entry.add_dead();
+    uncount_live(entry);
   }
   const uint16_t used = entry.used;
   entry.set_record(active_, record);
-  add_live(active_, bytes);
-  if (record.kind == RecordKind::put) ++keys_;
+  count_live(entry);
   if (staged.copy) {
     entry.used = used;
   } else {

@@ -193,7 +193,7 @@ void Partition::forget_segment(uint32_t slot, const SegmentIndex& index) {
     if (entry == nullptr || entry->dead == 0 || entry->dead == TableEntry::kMaxDead) continue;
     entry->dead = entry->dead - 1;
     if (entry->removed == 0 || entry->dead != 0) continue;
-    add_live(entry->segment, -static_cast<int64_t>(padded(entry->length)));
+    uncount_live(*entry);
     table_.erase(record.hash);
   }
 }

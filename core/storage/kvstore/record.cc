@@ -102,7 +102,8 @@ Parsed parse_record(ByteView bytes) {
   const auto key_bytes = load_le<uint16_t>(bytes.data() + 12);
   const auto kind = static_cast<RecordKind>(load_le<uint8_t>(bytes.data() + 14));
   const auto flags = load_le<uint8_t>(bytes.data() + 15);
-  if (length < kRecordHeader + key_bytes || !known_kind(kind) || flags > kMore) return {};
+  if (length < kRecordHeader + key_bytes || key_bytes > kMaxKeyBytes) return {};
+  if (!known_kind(kind) || flags > kMore) return {};
   if (kind == RecordKind::remove && length != kRecordHeader + kHashBytes) return {};
   if (kind == RecordKind::remove && key_bytes != kHashBytes) return {};
   // The header first: a damaged length must not make the reader ask for gigabytes.
