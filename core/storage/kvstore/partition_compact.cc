@@ -31,6 +31,7 @@ Task<void> Partition::maintain() {
       segments_[*victim]->damaged = true;
       continue;
     }
+    if (compacted.error().code == Errc::interrupted) break;
     log_warning("compaction failed",
                 {{"partition", number_}, {"error", compacted.error().message}});
     compact_after_ns_ = store_.loop.now_ns() + kRetryNs;

@@ -418,6 +418,9 @@ Counts Store::counts() const {
 Task<Result<std::unique_ptr<Store>>> Store::open(io::Disk& disk, Loop& loop, Rng& rng,
                                                  Metrics& metrics, std::string folder,
                                                  Options options) {
+  // Limits of the format: 32 GiB in a segment, 32 bits for a record.
+  options.segment_bytes = std::min(options.segment_bytes, 16 * kGiB);
+  options.max_value_bytes = std::min(options.max_value_bytes, kGiB);
   FF_CO_TRY(io::make_dirs(disk, folder, 0700));
   FF_CO_TRY(auto settings, open_settings(disk, rng, folder, options.partitions));
   auto store = std::make_unique<StoreImpl>(disk, loop, rng, metrics, std::move(folder),
