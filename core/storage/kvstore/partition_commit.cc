@@ -128,10 +128,11 @@ Task<void> Partition::submit(std::shared_ptr<Group> group) {
 
 Task<void> Partition::run(std::shared_ptr<Partition> self) {
   Partition& me = *self;
-  while (co_await me.work_.wait()) {
+  for (bool going = true; going;) {
+    const auto woken = co_await me.work_.wait();
     me.work_.reset();
-    while (!me.queue_.empty() && !me.lost_) co_await me.commit_queued();
-    if (me.lost_ || me.stopping_) break;
+    while (woken && !me.queue_.empty() && !me.lost_) co_await me.commit_queued();
+    going = woken && !me.lost_ && !me.stopping_;
   }
   me.lost_ = me.lost_ || !me.stopping_;
   me.stopping_ = true;

@@ -299,15 +299,25 @@ void StoreImpl::drop_lost() {
 }
 
 Task<void> StoreImpl::beat_loop() {
-  while (co_await sleep_for(context_.loop, context_.options.heartbeat_ns)) co_await beat();
+  for (;;) {
+    const auto slept = co_await sleep_for(context_.loop, context_.options.heartbeat_ns);
+    if (!slept) co_return;
+    co_await beat();
+  }
 }
 
 Task<void> StoreImpl::claim_loop() {
-  while (co_await sleep_for(context_.loop, context_.options.heartbeat_ns)) co_await claim_free();
+  for (;;) {
+    const auto slept = co_await sleep_for(context_.loop, context_.options.heartbeat_ns);
+    if (!slept) co_return;
+    co_await claim_free();
+  }
 }
 
 Task<void> StoreImpl::maintain_loop() {
-  while (co_await sleep_for(context_.loop, context_.options.heartbeat_ns)) {
+  for (;;) {
+    const auto slept = co_await sleep_for(context_.loop, context_.options.heartbeat_ns);
+    if (!slept) co_return;
     for (uint32_t i = 0; i < context_.partitions; ++i) {
       const auto own = places_[i].own;
       if (own != nullptr) co_await own->maintain();

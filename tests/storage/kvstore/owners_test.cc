@@ -156,9 +156,11 @@ Task<void> increment(KvProcess& process, Counter& counter, std::string key) {
 
 Task<void> increment_forever(KvProcess& process, Counter& counter, std::string key,
                              int64_t pause_ns) {
-  do {
-    if (process.store != nullptr) co_await increment(process, counter, key);
-  } while (co_await sleep_for(process.loop, pause_ns));
+  for (;;) {
+    co_await increment(process, counter, key);
+    const auto slept = co_await sleep_for(process.loop, pause_ns);
+    if (!slept) co_return;
+  }
 }
 
 class FightingOwners {
