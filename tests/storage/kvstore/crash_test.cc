@@ -19,10 +19,10 @@ using Value = std::optional<std::string>;
 
 // What the keys of one writer can be. They change together: each call puts or removes a pair.
 struct Pair {
-  std::string key;             // "{key}a" and "{key}b"
-  Value acknowledged;          // of the last call that succeeded
-  std::vector<Value> unknown;  // of calls that failed since
-  std::set<Value> history;
+  std::string key;                  // "{key}a" and "{key}b"
+  Value acknowledged = {};          // of the last call that succeeded
+  std::vector<Value> unknown = {};  // of calls that failed since
+  std::set<Value> history = {};
 
   bool may_be(const Value& value) const {
     if (value == acknowledged) return true;
