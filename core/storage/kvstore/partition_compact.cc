@@ -69,7 +69,9 @@ Task<void> Partition::seal_retired() {
       continue;
     segment->seal_tried = true;
     const auto sealed = co_await seal_segment(store_.queue, store_.loop, *segment, store_.secret);
-    if (!sealed) {
+    if (!sealed && sealed.error().code == Errc::interrupted) {
+      segment->seal_tried = false;
+    } else if (!sealed) {
       log_warning("a segment has no footer", {{"error", sealed.error().message}});
     }
   }

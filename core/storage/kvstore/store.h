@@ -14,7 +14,7 @@
 // - The changes of one apply() appear together or not at all.
 // - A change whose apply() failed with an error of the disk is not visible until the partition is
 //   opened again. Then it may have happened, as with any call whose reply is lost; but not if a
-//   later change of the partition has succeeded meanwhile.
+//   later apply() for the partition has succeeded meanwhile.
 //
 // Do not use a folder below a FUSE mount of several hosts: the kernel there may cache the marks by
 // which a former owner learns that it has lost a partition. Give `ff://` paths to a ClusterDisk.
