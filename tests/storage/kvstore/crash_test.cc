@@ -155,7 +155,7 @@ class ModelRun {
 };
 
 TEST(CrashTest, AcknowledgedChangesStay) {
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(150); ++seed) {
     for (const bool durable : {false, true}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << (durable ? " durable" : ""));
       ModelRun run(seed, durable);
@@ -238,6 +238,30 @@ TEST_F(CompactionTest, MayStopAnywhere) {
     if (HasFailure()) return;
   }
   EXPECT_GT(mutations, 30U);
+}
+
+// Without `durable`: what was durable once is not given up for something that is not yet.
+TEST_F(CompactionTest, ReplacesNothingDurableByWhatIsNot) {
+  for (uint64_t seed = 1; seed <= seeds(100); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    KvWorld w(seed);
+    Options plain = options();
+    plain.durable = false;
+    ASSERT_TRUE(w.first->open(plain).ok());
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(w.first->put(std::to_string(i), "old").ok());
+    w.first->close();
+    ASSERT_TRUE(w.first->open(plain).ok());
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(w.first->put(std::to_string(i), "new").ok());
+    w.first->sleep(static_cast<int64_t>(SeededRng(seed).below(3 * kSecond)));
+    w.disk.crash();
+    w.first->kill();
+    w.disk.power_loss();
+    w.reopen(plain);
+    for (int i = 0; i < 40; ++i) {
+      const std::string got = w.first->get(std::to_string(i));
+      EXPECT_TRUE(got == "old" || got == "new") << i << ": " << got;
+    }
+  }
 }
 
 }  // namespace

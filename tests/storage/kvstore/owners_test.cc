@@ -92,7 +92,7 @@ TEST_F(OwnersTest, APausedOwnerIsFenced) {
 // A change that is on its way while another process claims the partition: either the new owner has
 // it, or it is never seen.
 TEST_F(OwnersTest, ALateWriteIsSeenAtOnceOrNever) {
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(200); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     KvWorld w(seed);
     KvProcess other(w.world, w.disk, seed + 1000);
@@ -208,7 +208,7 @@ class FightingOwners {
 
 TEST(FightingOwnersTest, CountersLoseNothingAndReadsAreNewest) {
   uint64_t increments = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(60); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     FightingOwners owners(seed);
     owners.run();
