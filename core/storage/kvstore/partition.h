@@ -19,10 +19,10 @@
 #include "platform/base/rng.h"
 #include "platform/base/wait.h"
 #include "platform/io/async.h"
+#include "storage/kvstore/calls.h"
 #include "storage/kvstore/claim.h"
 #include "storage/kvstore/key_table.h"
 #include "storage/kvstore/segment.h"
-#include "storage/kvstore/store.h"
 
 namespace ff::kvstore {
 
@@ -86,7 +86,7 @@ class Partition {
   Result<std::optional<KeyInfo>> find(std::string_view key);
   Task<Result<std::optional<Entry>>> get(std::string key);
   Task<Result<Applied>> apply(std::vector<Change> changes, std::vector<Precondition> guards);
-  Task<Result<Store::ScanPage>> scan(uint64_t cursor, size_t limit);
+  Task<Result<ScanPage>> scan(uint64_t cursor, size_t limit);
   Task<Result<void>> clear();
   Counts counts() const;
 

@@ -159,7 +159,7 @@ Task<Result<bool>> Partition::copy_live(uint32_t slot, const SegmentIndex& index
                      .from_offset = record.offset});
     bytes += padded(record.length);
     if (bytes < kCopyBytes) continue;
-    FF_CO_TRY(co_await submit_copies(std::exchange(steps, {})));
+    FF_CO_TRY(co_await submit_copies(std::exchange(steps, std::vector<Step>())));
     store_.metrics.compacted_bytes.add(std::exchange(bytes, 0));
   }
   if (!steps.empty()) {

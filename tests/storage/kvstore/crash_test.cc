@@ -24,6 +24,7 @@ struct Pair {
   std::vector<Value> unknown = {};  // of calls that failed since
   std::set<Value> history = {};
 
+  std::string half(std::string_view name) const { return fmt::format("{{{}}}{}", key, name); }
   bool may_be(const Value& value) const {
     if (value == acknowledged) return true;
     return std::find(unknown.begin(), unknown.end(), value) != unknown.end();
@@ -81,7 +82,7 @@ class ModelRun {
     if (dice_.below(4) != 0) value = fmt::format("{}-{:0{}}", ++last_, 0, 1 + dice_.below(300));
     std::vector<Change> changes;
     for (const char* const half : {"a", "b"}) {
-      const std::string key = "{" + pair.key + "}" + half;
+      const std::string key = pair.half(half);
       changes.push_back(value ? put(key, *value) : removal(key));
     }
     if (value && dice_.below(4) == 0) changes.push_back(expiry(changes[0].key, 0));
@@ -106,8 +107,8 @@ class ModelRun {
 
   // While the process runs: what was acknowledged, whatever failed since.
   Task<void> check(Pair& pair) {
-    const auto a = co_await read("{" + pair.key + "}a");
-    const auto b = co_await read("{" + pair.key + "}b");
+    const auto a = co_await read(pair.half("a"));
+    const auto b = co_await read(pair.half("b"));
     if (!a || !b) {
       EXPECT_TRUE(w_.disk.crashed() || a.ok() || a.error().code != Errc::corrupt);
       co_return;
@@ -118,8 +119,8 @@ class ModelRun {
 
   // What failed may have happened; from now on it is one or the other.
   void check_after_open(Pair& pair) {
-    const auto a = run_task(w_.first->loop, read("{" + pair.key + "}a"));
-    const auto b = run_task(w_.first->loop, read("{" + pair.key + "}b"));
+    const auto a = run_task(w_.first->loop, read(pair.half("a")));
+    const auto b = run_task(w_.first->loop, read(pair.half("b")));
     ASSERT_TRUE(a.ok() && b.ok()) << (a.ok() ? b.error().message : a.error().message);
     EXPECT_EQ(*a, *b) << "half of a change";
     if (lost_power_ && !durable_) {

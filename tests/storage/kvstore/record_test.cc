@@ -8,9 +8,9 @@
 
 #include "platform/base/rng.h"
 #include "platform/base/text.h"
+#include "storage/kvstore/calls.h"
 #include "storage/kvstore/claim.h"
 #include "storage/kvstore/key_table.h"
-#include "storage/kvstore/store.h"
 
 namespace ff::kvstore {
 namespace {
