@@ -156,7 +156,7 @@ class ModelRun {
 };
 
 TEST(CrashTest, AcknowledgedChangesStay) {
-  for (uint64_t seed = 1; seed <= seeds(150); ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(170); ++seed) {
     for (const bool durable : {false, true}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << (durable ? " durable" : ""));
       ModelRun run(seed, durable);
@@ -278,7 +278,9 @@ TEST_F(CompactionTest, ReplacesNothingDurableByWhatIsNot) {
     w.first->close();
     ASSERT_TRUE(w.first->open(plain).ok());
     for (int i = 0; i < 40; ++i) ASSERT_TRUE(w.first->put(std::to_string(i), "new").ok());
-    w.first->sleep(static_cast<int64_t>(SeededRng(seed).below(3 * kSecond)));
+    if (seed % 2 == 0) w.disk.set_fault(sim::SimOp::sync, 0.5, EIO);
+    w.first->sleep(static_cast<int64_t>(SeededRng(seed).below(30 * kSecond)));
+    w.disk.set_fault(sim::SimOp::sync, 0, 0);
     w.disk.crash();
     w.first->kill();
     w.disk.power_loss();

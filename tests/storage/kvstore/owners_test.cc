@@ -150,6 +150,26 @@ TEST_F(OwnersTest, WhatIsWrittenBehindTheBaseDoesNotCount) {
   }
 }
 
+// A failed write may be whole in its segment, and the new owner takes it for what it is: one of
+// which nobody knows the result. The former owner must not put anything in its place.
+TEST_F(OwnersTest, AFormerOwnerDoesNotOverwriteWhatTheNewOneHasRead) {
+  first->close();
+  Options options = small_options();
+  options.durable = true;
+  ASSERT_TRUE(first->open(options).ok());
+  ASSERT_TRUE(first->put("b", "before").ok());
+  disk.set_fault(sim::SimOp::sync, 1, EIO);
+  EXPECT_FALSE(first->put("k", "late").ok());
+  disk.set_fault(sim::SimOp::sync, 0, 0);
+  first->loop.set_paused(true);
+  ASSERT_TRUE(second.open(second_options()).ok());
+  until_owned(second);
+  EXPECT_EQ(second.get("k"), "late");
+  first->loop.set_paused(false);
+  second.sleep(10 * kSecond);
+  EXPECT_EQ(second.get("k"), "late");
+}
+
 // What all processes together have seen of a counter that they increment with preconditions.
 struct Counter {
   std::set<uint64_t> acknowledged;
