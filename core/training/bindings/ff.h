@@ -152,6 +152,39 @@ int ff_alltoallv_async(ff_comm* comm, const void* in, const size_t* in_counts, v
 int ff_barrier(ff_comm* comm);
 int ff_barrier_async(ff_comm* comm, uint64_t* number);
 
+// The same on memory of a CUDA device, whose context is current in the calling thread: the copy
+// engine copies chunks into pinned memory of the host, the ranks reduce them there, and it copies
+// the results back, both ways at once. All ranks call these for an operation, in one order with
+// those on host memory, which start when those on device memory have ended on the host. `stream` is
+// a CUstream or cudaStream_t, null the default stream. As in NCCL, the operation starts when the
+// work is done that is in the stream now, and is ordered before what the program puts into it after
+// the call, or of functions that end in _async after ff_wait(), which needs to be called for each.
+// The calls return when the last copy to the device is in a stream of their own, which that of the
+// program then waits for. The time limit counts for each chunk of some MiB, and for the work of
+// the stream before the first one. A communicator belongs to the device of its first such
+// operation. libcuda.so.1 is loaded by the first call; FF_FAILED: it is not there, or reports an
+// error, which all ranks get with the name of this one. A stream must not be captured into a graph.
+int ff_allreduce_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
+                    void* stream);
+int ff_allreduce_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                          ff_op op, void* stream, uint64_t* number);
+int ff_reduce_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
+                 uint32_t root, void* stream);
+int ff_reduce_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                       ff_op op, uint32_t root, void* stream, uint64_t* number);
+int ff_broadcast_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                    uint32_t root, void* stream);
+int ff_broadcast_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                          uint32_t root, void* stream, uint64_t* number);
+int ff_allgather_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                    void* stream);
+int ff_allgather_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                          void* stream, uint64_t* number);
+int ff_reduce_scatter_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                         ff_op op, void* stream);
+int ff_reduce_scatter_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                               ff_op op, void* stream, uint64_t* number);
+
 // Messages from one rank to another: a send and a receive match if rank and tag agree, those with
 // the same ranks and tag in order. A send is complete when its bytes are received. Both ends name
 // the same number of bytes, else both get FF_USAGE, which names both ranks. `from` may be
