@@ -20,7 +20,7 @@ constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kElementBytesMax = 8;
 constexpr uint32_t kYields = 100;  // of a wait, before it sleeps
 constexpr int64_t kPollNs = 20 * kMicrosecond;
-constexpr int64_t kCloseNs = 5 * kSecond;
+constexpr int64_t kSettleNs = 2 * kSecond;  // for copies in flight, after an error and at the end
 
 // What ranks tell each other of an operation, and messages say of it.
 CollectiveRequest request_without_addresses(const Operation& operation) {
@@ -222,6 +222,7 @@ void DeviceOperations::work() {
       next = queue_.front();
     }
     auto result = execute(*next, entered);
+    if (!result) (void)settle();
     const std::lock_guard lock(mutex_);
     next->result = std::move(result);
     queue_.pop_front();
@@ -231,19 +232,21 @@ void DeviceOperations::work() {
   close();
 }
 
-// Copies may wait for work of the caller's stream. If that does not end, they keep their memory:
-// the driver has pinned its pages, which outlive the mapping.
-void DeviceOperations::close() {
+// Waits for copies in flight, so that their memory can be freed. False: they wait for work of the
+// caller's stream that does not end. In a context with an error nothing runs.
+bool DeviceOperations::settle() const {
   Clock& clock = stop_.clock();
-  for (const int64_t until_ns = clock.steady_ns() + kCloseNs;;) {
+  for (const int64_t until_ns = clock.steady_ns() + kSettleNs;;) {
     const auto idle = streams_->is_idle();
-    if (!idle || *idle) break;
-    if (clock.steady_ns() >= until_ns) {
-      (void)streams_.release();
-      return;
-    }
+    if (!idle || *idle) return true;
+    if (clock.steady_ns() >= until_ns) return false;
     clock.sleep_ns(kPollNs);
   }
+}
+
+// Copies that do not settle keep the streams and the pinned pages, which outlive their mapping.
+void DeviceOperations::close() {
+  if (!settle()) return (void)streams_.release();
   streams_.reset();
   for (const CUevent event : events_) (void)driver_.event_destroy(event);
 }

@@ -48,7 +48,7 @@ class DeviceOperations {
   // All three must outlive this object; `stop` is that of the communicator.
   DeviceOperations(const Driver& driver, collective::Communicator& ranks, StopToken& stop,
                    const DeviceOptions& options);
-  // Abandons operations, which ends those of the communicator, too. Waits up to 5 s for copies.
+  // Abandons operations, which ends those of the communicator, too. Waits up to 2 s for copies.
   ~DeviceOperations();
   DeviceOperations(const DeviceOperations&) = delete;
   DeviceOperations& operator=(const DeviceOperations&) = delete;
@@ -62,7 +62,8 @@ class DeviceOperations {
   Result<uint64_t> start(const collective::Operation& operation, CUstream stream);
   // Waits until the last copy to the device is enqueued, and makes the stream of start() wait for
   // it. Needed for every operation; once. Errors: those of Communicator::wait(), with operation_ns
-  // for each chunk and for the work of the stream before the first one; those of the driver.
+  // for each chunk and for the work of the stream before the first one; those of the driver. After
+  // an error no copy uses the memory, unless work of the stream does not end within 2 s.
   Result<void> wait(uint64_t number);
   // Waits until the thread has no operation any more.
   void drain();
@@ -85,6 +86,7 @@ class DeviceOperations {
   Result<CUevent> take_event();
   Result<void> order_behind(const Started& started) const;
   void work();
+  bool settle() const;
   void close();
   Result<void> execute(const Started& started, const Result<void>& entered);
   Result<void> transfer(const Started& started, bool& agreed);
