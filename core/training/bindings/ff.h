@@ -271,6 +271,13 @@ void ff_saver_close(ff_saver* saver, int give_up);
 // fills tensors without data. The arguments are not used after the call.
 int ff_save_begin(ff_saver* saver, const ff_save_options* options, const ff_tensor* tensors,
                   size_t count, const ff_text* metadata, size_t texts, void** places);
+// Between the two calls: starts a copy of `bytes` from memory of a CUDA device to a place, or into
+// it, behind the work that is in `stream` now; what the program puts into the stream later waits
+// for it. The save waits for all copies, and fails if one does. The first call, and the first after
+// a larger state, pins the memory of the saver, which takes time. All calls have the context of the
+// first one. FF_FAILED: no driver, or one that reports an error; then the caller may fill the place
+// itself.
+int ff_save_copy_on(ff_saver* saver, void* place, const void* device, uint64_t bytes, void* stream);
 // Starts to write the prepared state, and returns.
 int ff_save_start(ff_saver* saver);
 // Whether a save is running.

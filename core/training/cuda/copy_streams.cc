@@ -1,22 +1,9 @@
 // copy_streams.cc: copies and events on two streams.
 #include "training/cuda/copy_streams.h"
 
+#include "training/cuda/caller.h"
+
 namespace ff::cuda {
-
-namespace {
-
-CUdeviceptr device_address(const void* memory, uint64_t offset) {
-  return reinterpret_cast<uintptr_t>(memory) + offset;
-}
-
-// The result of a query.
-Result<bool> is_complete(const Driver& driver, const char* call, CUresult result) {
-  if (result == kNotReady) return false;
-  FF_TRY(driver.check(call, result));
-  return true;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<CopyStreams>> CopyStreams::make(const Driver& driver, ByteSpan staging,
                                                        uint32_t slots) {
@@ -78,7 +65,7 @@ Result<void> CopyStreams::read(uint32_t slot, const void* device,
 }
 
 Result<bool> CopyStreams::is_read(uint32_t slot) const {
-  return is_complete(driver_, "cuEventQuery", driver_.event_query(slots_[slot].read));
+  return driver_.query("cuEventQuery", driver_.event_query(slots_[slot].read));
 }
 
 Result<void> CopyStreams::write(uint32_t slot, void* device, std::span<const ChunkCopy> copies) {
@@ -99,8 +86,7 @@ Result<void> CopyStreams::finish(CUevent done) {
 
 Result<bool> CopyStreams::is_idle() const {
   for (const CUstream stream : {from_device_, to_device_}) {
-    FF_TRY(const bool is_empty,
-           is_complete(driver_, "cuStreamQuery", driver_.stream_query(stream)));
+    FF_TRY(const bool is_empty, driver_.query("cuStreamQuery", driver_.stream_query(stream)));
     if (!is_empty) return false;
   }
   return true;

@@ -8,6 +8,7 @@
 
 #include "platform/base/bytes.h"
 #include "platform/base/units.h"
+#include "training/cuda/caller.h"
 
 namespace ff::cuda {
 
@@ -83,14 +84,8 @@ Result<uint64_t> DeviceOperations::start(const Operation& operation, CUstream st
 // Checks what only the driver knows, and records what is in the stream.
 Result<std::shared_ptr<DeviceOperations::Started>> DeviceOperations::prepare(
     const Operation& operation, const std::string& text, CUstream stream) {
-  CUcontext context = nullptr;
-  FF_TRY(driver_.check("cuCtxGetCurrent", driver_.context_get_current(&context)));
-  if (context == nullptr) {
-    Error error = fail(Errc::usage, "no CUDA context is current in this thread");
-    error.hint = "Call cudaSetDevice() or cuCtxSetCurrent() first.";
-    return error;
-  }
-  FF_TRY(check_stream(stream));
+  FF_TRY(const CUcontext context, current_context(driver_));
+  FF_TRY(check_stream(driver_, stream));
   FF_TRY(check_memory(operation));
   FF_TRY(open(context));
   auto made = std::make_shared<Started>();
@@ -103,44 +98,15 @@ Result<std::shared_ptr<DeviceOperations::Started>> DeviceOperations::prepare(
   return made;
 }
 
-// A graph would repeat the events of this operation, and not the operation.
-Result<void> DeviceOperations::check_stream(CUstream stream) const {
-  int status = kCaptureNone;
-  FF_TRY(driver_.check("cuStreamIsCapturing", driver_.stream_is_capturing(stream, &status)));
-  if (status == kCaptureNone) return {};
-  Error error = fail(Errc::usage, "the stream is being captured into a graph");
-  error.hint = "Call ff before or after the capture: a graph cannot contain its operations.";
-  return error;
-}
-
 Result<void> DeviceOperations::check_memory(const Operation& operation) const {
   const CollectiveRequest request = request_without_addresses(operation);
   if (input_bytes(request, ranks_.rank(), ranks_.ranks()) > 0) {
-    FF_TRY(check_device(operation.in, "input"));
+    FF_TRY(check_device_memory(driver_, operation.in, "its input"));
   }
   if (output_bytes(request, ranks_.rank(), ranks_.ranks()) > 0) {
-    FF_TRY(check_device(operation.out, "output"));
+    FF_TRY(check_device_memory(driver_, operation.out, "its output"));
   }
   return {};
-}
-
-Result<void> DeviceOperations::check_device(const void* memory, const char* what) const {
-  const CUdeviceptr address = reinterpret_cast<uintptr_t>(memory);
-  unsigned type = 0;
-  const CUresult known = driver_.pointer_get_attribute(&type, kAttributeMemoryType, address);
-  if (known != kInvalidValue) FF_TRY(driver_.check("cuPointerGetAttribute", known));
-  if (known == kInvalidValue || type != kMemoryTypeDevice) {
-    Error error = fail(Errc::usage, "its {}, {:#x}, is not memory of a CUDA device", what, address);
-    error.hint = "Functions without a stream take memory of the host.";
-    return error;
-  }
-  int device = 0, current = 0;
-  FF_TRY(driver_.check("cuPointerGetAttribute",
-                       driver_.pointer_get_attribute(&device, kAttributeDeviceOrdinal, address)));
-  FF_TRY(driver_.check("cuCtxGetDevice", driver_.context_get_device(&current)));
-  if (device == current) return {};
-  return fail(Errc::usage, "its {} is memory of device {}, and device {} is current", what, device,
-              current);
 }
 
 // Of the first operation: pins staging memory and starts the thread.
@@ -197,12 +163,10 @@ Result<void> DeviceOperations::wait(uint64_t number) {
 
 // The default stream is that of the current context.
 Result<void> DeviceOperations::order_behind(const Started& started) const {
-  FF_TRY(driver_.check("cuCtxPushCurrent", driver_.context_push(context_)));
-  const auto ordered = driver_.check("cuStreamWaitEvent",
-                                     driver_.stream_wait_event(started.stream, started.done, 0));
-  CUcontext popped = nullptr;
-  FF_TRY(driver_.check("cuCtxPopCurrent", driver_.context_pop(&popped)));
-  return ordered;
+  const ContextScope scope(driver_, context_);
+  FF_TRY(scope.entered());
+  return driver_.check("cuStreamWaitEvent",
+                       driver_.stream_wait_event(started.stream, started.done, 0));
 }
 
 void DeviceOperations::drain() {
@@ -212,7 +176,7 @@ void DeviceOperations::drain() {
 
 void DeviceOperations::work() {
   block_signals();
-  const auto entered = driver_.check("cuCtxPushCurrent", driver_.context_push(context_));
+  const ContextScope scope(driver_, context_);
   for (;;) {
     std::shared_ptr<Started> next;
     {
@@ -221,7 +185,7 @@ void DeviceOperations::work() {
       if (stopping_) break;
       next = queue_.front();
     }
-    auto result = execute(*next, entered);
+    auto result = execute(*next, scope.entered());
     if (!result) (void)settle();
     const std::lock_guard lock(mutex_);
     next->result = std::move(result);

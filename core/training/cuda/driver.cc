@@ -85,4 +85,10 @@ Result<void> Driver::check(const char* call, CUresult result) const {
   return error;
 }
 
+Result<bool> Driver::query(const char* call, CUresult result) const {
+  if (result == kNotReady) return false;
+  FF_TRY(check(call, result));
+  return true;
+}
+
 }  // namespace ff::cuda

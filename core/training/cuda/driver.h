@@ -40,6 +40,8 @@ struct Driver {
   // An error that names the call, NVIDIA's name of the error and the next step, unless the call
   // has succeeded.
   Result<void> check(const char* call, CUresult result) const;
+  // The same of a query: whether the work is done.
+  Result<bool> query(const char* call, CUresult result) const;
 
   CUresult (*init)(unsigned flags) = nullptr;
   CUresult (*error_name)(CUresult error, const char** name) = nullptr;

@@ -53,10 +53,10 @@ void expect_named(const BothResults& results, const std::string& function) {
 
 TEST(DeviceFailureTest, EveryCallThatFailsIsThatOfAllRanks) {
   for (const char* const function :
-       {"cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxPushCurrent", "cuCtxPopCurrent",
-        "cuPointerGetAttribute", "cuMemHostRegister", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync",
-        "cuStreamCreate", "cuStreamWaitEvent", "cuStreamIsCapturing", "cuEventCreate",
-        "cuEventRecord", "cuEventQuery"}) {
+       {"cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxPushCurrent", "cuPointerGetAttribute",
+        "cuMemHostRegister", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuStreamCreate",
+        "cuStreamWaitEvent", "cuStreamIsCapturing", "cuEventCreate", "cuEventRecord",
+        "cuEventQuery"}) {
     unsigned failures = 0;
     for (const unsigned nth : {1u, 2u, 3u, 5u, 8u, 13u, 21u, 34u, 55u}) {
       const auto results = run_with_failure(function, nth, Remains::nothing);
@@ -74,8 +74,8 @@ TEST(DeviceFailureTest, EveryCallThatFailsIsThatOfAllRanks) {
 
 // Where nothing can be done any more, nobody is harmed.
 TEST(DeviceFailureTest, CallsThatFailAtTheEndHarmNobody) {
-  for (const char* const function :
-       {"cuStreamQuery", "cuStreamDestroy", "cuEventDestroy", "cuMemHostUnregister"}) {
+  for (const char* const function : {"cuCtxPopCurrent", "cuStreamQuery", "cuStreamDestroy",
+                                     "cuEventDestroy", "cuMemHostUnregister"}) {
     const auto results = run_with_failure(function, 1, Remains::anything);
     EXPECT_EQ(fake_cuda_failures(), 1u) << function;
     EXPECT_TRUE(results[0].ok() && results[1].ok()) << function;

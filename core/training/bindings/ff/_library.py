@@ -131,6 +131,7 @@ def _load_library():
             ("saver_open", kind, [ctypes.POINTER(data)]), ("saver_close", None, [data, kind]),
             ("save_begin", kind, [data, ctypes.POINTER(SaveOptions), ctypes.POINTER(Tensor), size,
                                   ctypes.POINTER(Text), size, ctypes.POINTER(data)]),
+            ("save_copy_on", kind, [data, data, data, ctypes.c_uint64, data]),
             ("save_start", kind, [data]), ("save_busy", kind, [data, ctypes.POINTER(kind)]),
             ("save_wait", kind, [data, ctypes.POINTER(Saved)]),
             ("load_begin", kind, [ctypes.POINTER(data), ctypes.POINTER(LoadOptions)]),

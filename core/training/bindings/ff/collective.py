@@ -1,11 +1,10 @@
 # Collective operations between the processes of a job: a communicator, its operations, and what
 # they take for an array.
-import contextlib
 import ctypes
 import os
-import sys
 import weakref
 
+from ff._device import stream_of
 from ff._library import Error, Options, check, lib
 
 TYPES = ("float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32",
@@ -54,14 +53,6 @@ class _Array:
         if self.bytes % size:
             raise Error(2, f"{self.bytes} bytes are not a whole number of elements of type "
                            f"{TYPES[self.type]}, which have {size} bytes each")
-
-
-@contextlib.contextmanager
-def _stream_of(device):
-    """The current stream of the device, which is the current one meanwhile."""
-    cuda = sys.modules["torch"].cuda  # whose tensors are on it
-    with cuda.device(device):
-        yield cuda.current_stream(device).cuda_stream
 
 
 class Work:
@@ -180,7 +171,7 @@ class Comm:
             for old in [one for one in self._started if one + 64 <= number.value]:
                 del self._started[old]
         else:
-            with _stream_of(source.device) as stream:
+            with stream_of(source.device) as stream:
                 check(lib.ff_allreduce_on_async(*arguments, stream, ctypes.byref(number)))
         self._started[number.value] = (source, sink)
         return Work(self, number.value, result)
@@ -191,7 +182,7 @@ class Comm:
         if source.device is None:
             check(getattr(lib, f"ff_{name}")(*arguments))
         else:
-            with _stream_of(source.device) as stream:
+            with stream_of(source.device) as stream:
                 check(getattr(lib, f"ff_{name}_on")(*arguments, stream))
 
     def reduce(self, data, root=0, op="sum", out=None, dtype=None):
