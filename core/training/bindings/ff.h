@@ -152,18 +152,20 @@ int ff_alltoallv_async(ff_comm* comm, const void* in, const size_t* in_counts, v
 int ff_barrier(ff_comm* comm);
 int ff_barrier_async(ff_comm* comm, uint64_t* number);
 
-// The same on memory of a CUDA device, whose context is current in the calling thread: the copy
-// engine copies chunks into pinned memory of the host, the ranks reduce them there, and it copies
-// the results back, both ways at once. All ranks call these for an operation, in one order with
-// those on host memory, which start when those on device memory have ended on the host. `stream` is
-// a CUstream or cudaStream_t, null the default stream. As in NCCL, the operation starts when the
-// work is done that is in the stream now, and is ordered before what the program puts into it after
-// the call, or of functions that end in _async after ff_wait(), which needs to be called for each.
-// The calls return when the last copy to the device is in a stream of their own, which that of the
-// program then waits for. The time limit counts for each chunk of some MiB, and for the work of
-// the stream before the first one. A communicator belongs to the device of its first such
-// operation. libcuda.so.1 is loaded by the first call; FF_FAILED: it is not there, or reports an
-// error, which all ranks get with the name of this one. A stream must not be captured into a graph.
+// The same on memory of a CUDA device, in the order of a stream, as in NCCL. The copy engine copies
+// chunks into pinned memory of the host, the ranks reduce them there, and it copies results back;
+// no kernel runs. All ranks give memory of devices. The context of the device is current in the
+// calling thread, and the communicator keeps that of its first such operation. `stream` is a
+// CUstream or cudaStream_t, null the default stream; it must not be captured into a graph.
+//
+// The operation comes after the work that is in the stream at the call, and before what the program
+// puts there when the call has returned; of an _async one, when ff_wait() has, which each needs
+// (with cudaStreamPerThread in the same thread). These wait until the last copy to the device is
+// enqueued; then only the stream waits. Until then no other stream may use the memory, and
+// afterwards none may but behind this stream. An operation on host memory begins when those before
+// it on devices have no part left on the host. The time limit counts for each chunk of some MiB,
+// and for the work of the stream before the first one. FF_FAILED: there is no libcuda.so.1, which
+// the first call loads, or it reports an error, which all ranks get with the name of this one.
 int ff_allreduce_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
                     void* stream);
 int ff_allreduce_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
