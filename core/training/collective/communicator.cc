@@ -237,9 +237,13 @@ Result<uint64_t> Communicator::start(const Operation& operation) {
   const std::lock_guard lock(mutex_);
   if (failed_) return *failed_;
   FF_TRY(stop_.check());
+  CollectiveRequest request = request_without_memory(operation);
+  if (group_->operations().has_failed()) {
+    failed_ = job_failure(*group_, text_of(request));
+    if (failed_) return *failed_;
+  }
   const uint64_t number = next_;
   FF_TRY(make_room(number));
-  CollectiveRequest request = request_without_memory(operation);
   FF_TRY(const Sizes sizes, check(operation, request));
   InflightOperation started{.used = true, .number = number, .operation = operation};
   if (sizes.in > 0) {

@@ -154,7 +154,9 @@ Result<void> DeviceOperations::wait(uint64_t number) {
   }
   auto ordered = order_behind(*started);
   if (!ordered) {
-    return ranks_.abort(std::move(ordered).error().with_context(started->text + ": "));
+    Error named = ranks_.abort(std::move(ordered).error().with_context(started->text + ": "));
+    (void)settle();
+    return named;
   }
   const std::lock_guard lock(mutex_);
   free_events_.push_back(started->done);

@@ -29,8 +29,9 @@ BothResults run_with_failure(const char* function, unsigned nth, Remains remains
     for (int i = 0; i < 3 && result; i++) result = rank.run(sum.operation);
     // The last call of an operation has no other rank that waits for it.
     if (result) result = rank.ranks.run({.kind = Collective::barrier});
+    const int error = fake_cuda_synchronize(rank.stream);
     if (result) {
-      ASSERT_EQ(fake_cuda_synchronize(rank.stream), 0);
+      ASSERT_EQ(error, 0);
       EXPECT_EQ(sum.load(), std::vector<float>(8000, 8));
     }
   };
@@ -101,8 +102,8 @@ TEST(DeviceFailureTest, LaterOperationsFailLikewise) {
     ASSERT_FALSE(rank.run(sum.operation).ok());
     EXPECT_TRUE(mentions(rank.run(sum.operation), "rank 1 (process"));
     float host = 1;
-    EXPECT_TRUE(
-        mentions(rank.ranks.run({.count = 1, .in = &host, .out = &host}), "cuMemcpyHtoDAsync"));
+    const auto on_host = rank.ranks.run({.count = 1, .in = &host, .out = &host});
+    EXPECT_TRUE(mentions(on_host, "cuMemcpyHtoDAsync"));
   });
   EXPECT_EQ(fake_cuda_failures(), 1u);
 }

@@ -109,6 +109,11 @@ struct Allocation {
   Context* context = nullptr;
 };
 
+struct Pinned {
+  Range range = {};
+  Context* context = nullptr;
+};
+
 struct Failure {
   Context* context = nullptr;
   std::string function = {};
@@ -137,7 +142,7 @@ class Fake {
   std::map<Stream*, std::unique_ptr<Stream>> streams = {};
   std::map<Event*, std::shared_ptr<Event>> events = {};
   std::map<uintptr_t, Allocation> allocations = {};
-  std::vector<Range> pinned = {};
+  std::vector<Pinned> pinned = {};
   std::vector<Access> accesses = {};
   std::vector<Failure> failures = {};
   unsigned failed = 0;
@@ -201,7 +206,8 @@ class Fake {
     return memory != nullptr ? memory->alias + (range.begin - memory->range.begin) : nullptr;
   }
   bool is_pinned(const Range& range) const {
-    return std::ranges::any_of(pinned, [&](const Range& one) { return one.contains(range); });
+    return std::ranges::any_of(pinned,
+                               [&](const Pinned& one) { return one.range.contains(range); });
   }
 
   // Remembers an access, and reports those that nothing orders with it.
@@ -246,7 +252,7 @@ class Fake {
   bool in_use(const Range& range) const {
     for (const auto& [handle, stream] : streams) {
       for (const Work& work : stream->work) {
-        if (!work.copies()) continue;
+        if (!work.copies() || stream->context->error == kNoContext) continue;
         if (range.overlaps(range_of(work.host, work.bytes))) return true;
         if (range.overlaps(range_of(work.device, work.bytes))) return true;
       }
@@ -401,6 +407,20 @@ void* fake_cuda_context() {
 }
 
 void fake_cuda_make_current(void* context) { current_contexts = {static_cast<Context*>(context)}; }
+
+void fake_cuda_destroy_context(void* handle) {
+  auto* const context = static_cast<Context*>(handle);
+  Fake& it = fake();
+  const std::lock_guard lock(it.mutex);
+  context->error = kNoContext;  // its streams stop
+  std::erase_if(it.pinned, [&](const Pinned& one) { return one.context == context; });
+  std::erase_if(it.accesses, [&](const Access& one) { return one.context == context; });
+  std::erase_if(it.events, [&](const auto& one) { return one.second->context == context; });
+  std::erase_if(it.allocations, [&](const auto& one) { return one.second.context == context; });
+  for (const auto& [key, stream] : it.streams) {
+    if (stream->context == context) stream->is_ours = true;
+  }
+}
 
 void fake_cuda_seed(uint64_t seed) {
   const std::lock_guard lock(fake().mutex);
@@ -631,10 +651,10 @@ FAKE_CUDA int cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
   if (const int code = it.enter("cuMemHostRegister", current())) return code;
   if (current() == nullptr) return kNoContext;
   const Range range = range_of(memory, bytes);
-  for (const Range& one : it.pinned) {
-    if (one.overlaps(range)) it.report("memory is pinned twice");
+  for (const Pinned& one : it.pinned) {
+    if (one.range.overlaps(range)) it.report("memory is pinned twice");
   }
-  it.pinned.push_back(range);
+  it.pinned.push_back({.range = range, .context = current()});
   return kOk;
 }
 
@@ -642,14 +662,15 @@ FAKE_CUDA int cuMemHostUnregister(void* memory) {
   Fake& it = fake();
   const std::lock_guard lock(it.mutex);
   if (const int code = it.enter("cuMemHostUnregister", current())) return code;
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
   const auto found =
-      std::ranges::find(it.pinned, reinterpret_cast<uintptr_t>(memory), &Range::begin);
+      std::ranges::find_if(it.pinned, [&](const Pinned& one) { return one.range.begin == begin; });
   if (found == it.pinned.end()) {
     it.report("memory is unpinned that was not pinned");
     return kInvalid;
   }
-  if (it.in_use(*found)) it.report("memory is unpinned while a copy uses it");
-  const Range gone = *found;
+  if (it.in_use(found->range)) it.report("memory is unpinned while a copy uses it");
+  const Range gone = found->range;
   std::erase_if(it.accesses, [&](const Access& one) { return one.range.overlaps(gone); });
   it.pinned.erase(found);
   return kOk;
