@@ -217,8 +217,8 @@ void DeviceOperations::close() {
   for (const CUevent event : events_) (void)driver_.event_destroy(event);
 }
 
-// An error of this rank becomes that of all ranks. One by which all ranks see that they have called
-// different operations leaves the others as they are.
+// An error of this rank becomes that of all ranks. Two kinds do not: all ranks see by themselves
+// that one has left, and when they have called different operations, they can go on.
 Result<void> DeviceOperations::execute(const Started& started, const Result<void>& entered) {
   bool agreed = false;
   Result<void> result = entered ? transfer(started, agreed) : entered;
@@ -227,7 +227,7 @@ Result<void> DeviceOperations::execute(const Started& started, const Result<void
   if (error.code == Errc::interrupted) return error;
   if (auto failure = ranks_.failure(started.text)) return std::move(*failure);
   Error named = std::move(error).with_context(started.text + ": ");
-  if (named.code == Errc::usage && !agreed) return named;
+  if (named.code == Errc::unreachable || (named.code == Errc::usage && !agreed)) return named;
   return ranks_.abort(std::move(named));
 }
 

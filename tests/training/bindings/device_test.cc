@@ -211,11 +211,11 @@ TEST(DeviceTest, AnErrorOfOneDeviceIsThatOfAllRanks) {
 TEST(DeviceTest, OperationsInFlightAreAbandoned) {
   with_devices([](RankOnDevice& one) {
     one.fill(one.in, kCount, 1);
+    // Others may have left already.
     for (int i = 0; i < 5; i++) {
       uint64_t number = 0;
-      const int code = ff_allreduce_on_async(one.comm, one.in, one.in, kCount, FF_FLOAT32, FF_SUM,
-                                             one.stream, &number);
-      if (code != FF_OK && one.rank == 0) return code;  // the others may have left already
+      (void)ff_allreduce_on_async(one.comm, one.in, one.in, kCount, FF_FLOAT32, FF_SUM, one.stream,
+                                  &number);
     }
     return 0;
   });

@@ -408,18 +408,24 @@ void* fake_cuda_context() {
 
 void fake_cuda_make_current(void* context) { current_contexts = {static_cast<Context*>(context)}; }
 
-void fake_cuda_destroy_context(void* handle) {
+size_t fake_cuda_destroy_context(void* handle) {
   auto* const context = static_cast<Context*>(handle);
   Fake& it = fake();
   const std::lock_guard lock(it.mutex);
   context->error = kNoContext;  // its streams stop
-  std::erase_if(it.pinned, [&](const Pinned& one) { return one.context == context; });
+  size_t left = 0;
+  left += std::erase_if(it.pinned, [&](const Pinned& one) { return one.context == context; });
+  left += std::erase_if(it.events, [&](const auto& one) { return one.second->context == context; });
   std::erase_if(it.accesses, [&](const Access& one) { return one.context == context; });
-  std::erase_if(it.events, [&](const auto& one) { return one.second->context == context; });
   std::erase_if(it.allocations, [&](const auto& one) { return one.second.context == context; });
-  for (const auto& [key, stream] : it.streams) {
-    if (stream->context == context) stream->is_ours = true;
-  }
+  std::erase_if(it.streams, [&](const auto& one) {
+    Stream& stream = *one.second;
+    if (stream.context != context || stream.is_destroyed) return false;
+    if (!stream.is_ours) left++;
+    stream.is_destroyed = true;
+    return stream.work.empty();
+  });
+  return left;
 }
 
 void fake_cuda_seed(uint64_t seed) {
@@ -564,7 +570,9 @@ size_t fake_cuda_leaks() {
   const Fake& it = fake();
   const std::lock_guard lock(fake().mutex);
   size_t leaks = it.events.size() + it.pinned.size();
-  for (const auto& [handle, stream] : it.streams) leaks += stream->is_ours ? 0 : 1;
+  for (const auto& [handle, stream] : it.streams) {
+    leaks += stream->is_ours || stream->is_destroyed ? 0 : 1;
+  }
   return leaks;
 }
 

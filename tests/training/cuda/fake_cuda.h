@@ -24,8 +24,8 @@ extern "C" {
 // A device with its context, which becomes current in this thread; a rank has one.
 FAKE_CUDA void* fake_cuda_context();
 FAKE_CUDA void fake_cuda_make_current(void* context);
-// Forgets what a context with an error has left: its streams, events, pinned memory and arrays.
-FAKE_CUDA void fake_cuda_destroy_context(void* context);
+// Forgets all that a context has, and returns what of it the library under test has left.
+FAKE_CUDA size_t fake_cuda_destroy_context(void* context);
 // The random order of streams.
 FAKE_CUDA void fake_cuda_seed(uint64_t seed);
 // Streams that the program makes, unlike those of the library under test.
