@@ -64,9 +64,18 @@ TEST(DeviceOperationsTest, AnOperationMayUseTheResultOfTheOneBefore) {
         ASSERT_TRUE(number.ok()) << number.error().message;
         numbers.push_back(*number);
       }
+      // Of the end alone, which comes last of the ones before.
+      Operation end = sum.operation;
+      end.count = 500;
+      end.in = end.out = sum.array.at(4500 * sizeof(float));
+      const auto last = rank.device.start(end, rank.handle());
+      ASSERT_TRUE(last.ok()) << last.error().message;
+      numbers.push_back(*last);
       for (const uint64_t number : numbers) ASSERT_TRUE(rank.device.wait(number).ok());
       ASSERT_EQ(fake_cuda_synchronize(rank.stream), 0);
-      EXPECT_EQ(sum.load(), std::vector<float>(5000, 32));
+      std::vector<float> expected(5000, 32);
+      std::fill(expected.begin() + 4500, expected.end(), 64.0F);
+      EXPECT_EQ(sum.load(), expected);
     });
   }
 }
