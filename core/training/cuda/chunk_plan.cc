@@ -43,9 +43,9 @@ PlannedChunk ChunkPlan::chunk(uint64_t index) const {
   if (made.count == 0) return made;
   const uint64_t bytes = made.count * element_bytes_, at = first * element_bytes_;
   const uint64_t block_bytes = operation_.count * element_bytes_;
-  const ChunkCopy whole{.device_at = at, .staging_at = 0, .bytes = bytes};
-  const ChunkCopy own{.device_at = at, .staging_at = rank_ * bytes, .bytes = bytes};
-  std::vector<ChunkCopy> blocks;
+  const DeviceCopy whole{.device_at = at, .staging_at = 0, .bytes = bytes};
+  const DeviceCopy own{.device_at = at, .staging_at = rank_ * bytes, .bytes = bytes};
+  std::vector<DeviceCopy> blocks;
   for (uint64_t block = 0; has_blocks(operation_.kind) && block < ranks_; block++) {
     blocks.push_back(
         {.device_at = block * block_bytes + at, .staging_at = block * bytes, .bytes = bytes});

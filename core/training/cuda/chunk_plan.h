@@ -10,7 +10,7 @@
 
 namespace ff::cuda {
 
-struct ChunkCopy {
+struct DeviceCopy {
   uint64_t device_at = 0;   // offset in the input or output
   uint64_t staging_at = 0;  // offset in the staging memory of the chunk
   uint64_t bytes = 0;
@@ -19,7 +19,7 @@ struct ChunkCopy {
 struct PlannedChunk {
   uint64_t count = 0;              // elements of the host's operation
   uint64_t in_at = 0, out_at = 0;  // where its input and output are in the staging memory: in place
-  std::vector<ChunkCopy> from_device = {}, to_device = {};  // none of them is empty
+  std::vector<DeviceCopy> from_device = {}, to_device = {};  // none of them is empty
 };
 
 class ChunkPlan {

@@ -49,13 +49,13 @@ Result<void> CopyStreams::wait_for(CUevent ready) {
 }
 
 Result<void> CopyStreams::read(uint32_t slot, const void* device,
-                               std::span<const ChunkCopy> copies) {
+                               std::span<const DeviceCopy> copies) {
   const Slot& events = slots_[slot];
   // An event that nothing has recorded is complete.
   FF_TRY(driver_.check("cuStreamWaitEvent",
                        driver_.stream_wait_event(from_device_, events.written, 0)));
   std::byte* const memory = staging(slot).data();
-  for (const ChunkCopy& copy : copies) {
+  for (const DeviceCopy& copy : copies) {
     FF_TRY(driver_.check(
         "cuMemcpyDtoHAsync",
         driver_.copy_to_host_async(memory + copy.staging_at, device_address(device, copy.device_at),
@@ -68,9 +68,9 @@ Result<bool> CopyStreams::is_read(uint32_t slot) const {
   return driver_.query("cuEventQuery", driver_.event_query(slots_[slot].read));
 }
 
-Result<void> CopyStreams::write(uint32_t slot, void* device, std::span<const ChunkCopy> copies) {
+Result<void> CopyStreams::write(uint32_t slot, void* device, std::span<const DeviceCopy> copies) {
   const std::byte* const memory = staging(slot).data();
-  for (const ChunkCopy& copy : copies) {
+  for (const DeviceCopy& copy : copies) {
     FF_TRY(driver_.check(
         "cuMemcpyHtoDAsync",
         driver_.copy_to_device_async(device_address(device, copy.device_at),

@@ -42,11 +42,11 @@ class CopyStreams {
   // All later copies wait for what the event has recorded.
   Result<void> wait_for(CUevent ready);
   // Enqueues copies from the device, maybe none, into a slot.
-  Result<void> read(uint32_t slot, const void* device, std::span<const ChunkCopy> copies);
+  Result<void> read(uint32_t slot, const void* device, std::span<const DeviceCopy> copies);
   // Whether they are done. Then the host may read and write the slot.
   Result<bool> is_read(uint32_t slot) const;
   // Enqueues copies from a slot to the device.
-  Result<void> write(uint32_t slot, void* device, std::span<const ChunkCopy> copies);
+  Result<void> write(uint32_t slot, void* device, std::span<const DeviceCopy> copies);
   // `done` completes after all copies to the device; later copies from the device wait for it.
   Result<void> finish(CUevent done);
   Result<bool> is_idle() const;

@@ -129,8 +129,8 @@ def rank_body(comm, torch):
     assert comm.allgather(mine, both).values() == [0.0] * COUNT + [1.0] * COUNT
     assert comm.reduce_scatter(both, out).values() == [2.0 * rank] * COUNT
     assert torch.entered == 7, torch.entered
-    says("both arrays must be on one device", comm.allreduce, one, out=array.array("f", [0] * COUNT))
     host = array.array("f", [1.0] * COUNT)
+    says("both arrays must be on one device", comm.allreduce, one, out=host)
     assert comm.allreduce(host)[5] == 2
     comm.barrier()
 

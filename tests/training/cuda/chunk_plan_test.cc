@@ -15,8 +15,8 @@ constexpr uint64_t kPlanChunkBytes = 4096;
 constexpr std::array<uint64_t, 7> kPlanCounts = {0, 1, 63, 1024, 1025, 4096, 10'007};
 
 // Marks the bytes that copies touch on the device.
-void mark(std::vector<int>& touched, const std::vector<ChunkCopy>& copies) {
-  for (const ChunkCopy& copy : copies) {
+void mark(std::vector<int>& touched, const std::vector<DeviceCopy>& copies) {
+  for (const DeviceCopy& copy : copies) {
     ASSERT_LE(copy.device_at + copy.bytes, touched.size());
     EXPECT_LE(copy.staging_at + copy.bytes, kPlanChunkBytes);
     for (uint64_t i = 0; i < copy.bytes; i++) touched[copy.device_at + i]++;
