@@ -2,6 +2,8 @@
 // it says where there is no driver, which it does not even look for unless it has to.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,7 +95,8 @@ struct RankOnDevice {
 
 // Each rank in a process, which `body` may end early with another code than 0. `body` destroys the
 // communicator if it likes.
-void with_devices(const std::function<int(RankOnDevice&)>& body, bool with_driver = true) {
+void with_devices(const std::function<int(RankOnDevice&)>& body, bool with_driver = true,
+                  const std::function<void(ff_comm_options&)>& change = {}) {
   SeededRng rng(system_seed());
   const std::string job = "device-" + rng.hex_id();
   std::vector<pid_t> pids;
@@ -109,6 +112,7 @@ void with_devices(const std::function<int(RankOnDevice&)>& body, bool with_drive
     options.rank = rank;
     options.ranks = kDeviceRanks;
     options.job = job.c_str();
+    if (change) change(options);
     RankOnDevice one;
     int code = ff_comm_init(&one.comm, &options);
     if (code == FF_OK && with_driver && !one.open()) code = 90;
@@ -150,6 +154,36 @@ TEST(DeviceTest, EveryOperation) {
       return 18;
     if (!one.has(one.in, kCount, mine)) return 19;
     return ff_barrier(comm);
+  });
+}
+
+TEST(DeviceTest, RanksOfTwoHosts) {
+  // One of loopback that was free a moment ago.
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at = {};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&at), size), 0);
+  ASSERT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size), 0);
+  ::close(socket);
+  const std::string master = "127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  const auto body = [](RankOnDevice& one) {
+    one.fill(one.in, kCount, static_cast<float>(one.rank));
+    const auto run = [&] {
+      return ff_allreduce_on(one.comm, one.in, one.out, kCount, FF_FLOAT32, FF_SUM, one.stream);
+    };
+    if (run() != FF_OK || !one.has(one.out, kCount, 3)) return 10;
+    // An error of the other host's rank.
+    if (ff_barrier(one.comm) != FF_OK) return 11;
+    if (one.rank == 2) one.fake.fail(one.context, "cuMemcpyHtoDAsync", 1, 700);
+    if (run() != FF_FAILED) return 12;
+    return said_of_device("rank 2 (") && said_of_device("cuMemcpyHtoDAsync") ? 0 : 13;
+  };
+  with_devices(body, true, [&](ff_comm_options& options) {
+    options.local_ranks = options.rank < 2 ? 2 : 1;
+    options.local_rank = options.rank % 2;
+    options.master = master.c_str();
   });
 }
 
