@@ -16,6 +16,7 @@
 #include "training/bindings/last_error.h"
 #include "training/collective/communicator.h"
 #include "training/collective/environment.h"
+#include "training/cuda/device_operations.h"
 
 using ff::Errc;
 using ff::Error;
@@ -26,12 +27,14 @@ using ff::collective::Collective;
 using ff::collective::Communicator;
 using ff::collective::MessageBuffer;
 using ff::collective::Operation;
+using ff::cuda::DeviceOperations;
 
 struct ff_comm {
   ff::SystemClock clock = {};
   ff::StopToken stop{clock};
   pid_t process = ::getpid();
   std::unique_ptr<Communicator> ranks = {};
+  std::unique_ptr<DeviceOperations> device = {};  // null before the first one
 };
 
 namespace {
@@ -64,7 +67,20 @@ Result<void> check_operation(const Operation& operation) {
 Result<uint64_t> start_operation(ff_comm* comm, const Operation& operation) {
   FF_TRY(check_comm(comm));
   FF_TRY(check_operation(operation));
+  if (comm->device != nullptr) comm->device->drain();
   return comm->ranks->start(operation);
+}
+
+Result<uint64_t> start_on_device(ff_comm* comm, const Operation& operation, void* stream) {
+  FF_TRY(check_comm(comm));
+  FF_TRY(check_operation(operation));
+  if (comm->device == nullptr) {
+    const Result<ff::cuda::Driver>& driver = ff::cuda::Driver::of_machine();
+    if (!driver) return driver.error();
+    comm->device = std::make_unique<DeviceOperations>(*driver, *comm->ranks, comm->stop,
+                                                      ff::cuda::DeviceOptions());
+  }
+  return comm->device->start(operation, static_cast<ff::cuda::CUstream>(stream));
 }
 
 int wait_for(ff_comm* comm, const Result<uint64_t>& number) {
@@ -73,6 +89,12 @@ int wait_for(ff_comm* comm, const Result<uint64_t>& number) {
 }
 int run(ff_comm* comm, const Operation& operation) {
   return wait_for(comm, start_operation(comm, operation));
+}
+
+int run_on_device(ff_comm* comm, const Operation& operation, void* stream) {
+  const Result<uint64_t> number = start_on_device(comm, operation, stream);
+  if (!number) return failed(number.error());
+  return outcome(comm->device->wait(*number));
 }
 
 // Starts what `begin` starts, and stores its number.
@@ -86,6 +108,9 @@ int start_numbered(uint64_t* number, Begin begin) {
 }
 int start_numbered(ff_comm* comm, const Operation& operation, uint64_t* number) {
   return start_numbered(number, [&] { return start_operation(comm, operation); });
+}
+int start_numbered(ff_comm* comm, const Operation& operation, void* stream, uint64_t* number) {
+  return start_numbered(number, [&] { return start_on_device(comm, operation, stream); });
 }
 
 // Makes a communicator out of another one; `join` may give a null one.
@@ -286,8 +311,10 @@ void ff_comm_destroy(ff_comm* comm) {
 }
 
 int ff_comm_split(ff_comm* comm, uint32_t color, uint32_t key, ff_comm** made) {
-  return make_from(comm, made,
-                   [&](const ff::StopToken& stop) { return comm->ranks->split(color, key, stop); });
+  return make_from(comm, made, [&](const ff::StopToken& stop) {
+    if (comm->device != nullptr) comm->device->drain();
+    return comm->ranks->split(color, key, stop);
+  });
 }
 
 int ff_comm_shrink(ff_comm* comm, ff_comm** made) {
@@ -389,6 +416,62 @@ int ff_alltoallv_async(ff_comm* comm, const void* in, const size_t* in_counts, v
   return start_numbered(comm, alltoallv_of(comm, in, in_counts, out, out_counts, type), number);
 }
 
+int ff_allreduce_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
+                    void* stream) {
+  return run_on_device(comm, with_op(operation_of(Collective::allreduce, in, out, count, type), op),
+                       stream);
+}
+int ff_allreduce_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                          ff_op op, void* stream, uint64_t* number) {
+  return start_numbered(
+      comm, with_op(operation_of(Collective::allreduce, in, out, count, type), op), stream, number);
+}
+
+int ff_reduce_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
+                 uint32_t root, void* stream) {
+  const Operation whole = operation_of(Collective::reduce, in, out, count, type);
+  return run_on_device(comm, with_root(with_op(whole, op), root), stream);
+}
+int ff_reduce_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                       ff_op op, uint32_t root, void* stream, uint64_t* number) {
+  const Operation whole = operation_of(Collective::reduce, in, out, count, type);
+  return start_numbered(comm, with_root(with_op(whole, op), root), stream, number);
+}
+
+int ff_broadcast_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                    uint32_t root, void* stream) {
+  return run_on_device(
+      comm, with_root(operation_of(Collective::broadcast, in, out, count, type), root), stream);
+}
+int ff_broadcast_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                          uint32_t root, void* stream, uint64_t* number) {
+  return start_numbered(comm,
+                        with_root(operation_of(Collective::broadcast, in, out, count, type), root),
+                        stream, number);
+}
+
+int ff_allgather_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                    void* stream) {
+  return run_on_device(comm, operation_of(Collective::allgather, in, out, count, type), stream);
+}
+int ff_allgather_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                          void* stream, uint64_t* number) {
+  return start_numbered(comm, operation_of(Collective::allgather, in, out, count, type), stream,
+                        number);
+}
+
+int ff_reduce_scatter_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                         ff_op op, void* stream) {
+  return run_on_device(
+      comm, with_op(operation_of(Collective::reduce_scatter, in, out, count, type), op), stream);
+}
+int ff_reduce_scatter_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                               ff_op op, void* stream, uint64_t* number) {
+  return start_numbered(comm,
+                        with_op(operation_of(Collective::reduce_scatter, in, out, count, type), op),
+                        stream, number);
+}
+
 int ff_barrier(ff_comm* comm) { return run(comm, {.kind = Collective::barrier}); }
 int ff_barrier_async(ff_comm* comm, uint64_t* number) {
   return start_numbered(comm, {.kind = Collective::barrier}, number);
@@ -415,5 +498,8 @@ int ff_recv_async(ff_comm* comm, void* data, size_t count, ff_type type, uint32_
 
 int ff_wait(ff_comm* comm, uint64_t number) {
   if (auto checked = check_comm(comm); !checked) return failed(checked.error());
+  const bool on_device =
+      number >= DeviceOperations::kFirst && number < 2 * DeviceOperations::kFirst;
+  if (on_device && comm->device != nullptr) return outcome(comm->device->wait(number));
   return outcome(comm->ranks->wait(number));
 }

@@ -152,6 +152,41 @@ int ff_alltoallv_async(ff_comm* comm, const void* in, const size_t* in_counts, v
 int ff_barrier(ff_comm* comm);
 int ff_barrier_async(ff_comm* comm, uint64_t* number);
 
+// The same on memory of a CUDA device, in the order of a stream, as in NCCL. The copy engine copies
+// chunks into pinned memory of the host, the ranks reduce them there, and it copies results back;
+// no kernel runs. All ranks give memory of devices. The context of the device is current in the
+// calling thread, and the communicator keeps that of its first such operation. `stream` is a
+// CUstream or cudaStream_t, null the default stream; it must not be captured into a graph.
+//
+// The operation comes after the work that is in the stream at the call, and before what the program
+// puts there when the call has returned; of an _async one, when ff_wait() has, which each needs
+// (with cudaStreamPerThread in the same thread). These wait until the last copy to the device is
+// enqueued; then only the stream waits. Until then no other stream may use the memory, and
+// afterwards none may but behind this stream. An operation on host memory begins when those before
+// it on devices have no part left on the host. The time limit counts for each chunk of some MiB,
+// and for the work of the stream before the first one. FF_FAILED: there is no libcuda.so.1, which
+// the first call loads, or it reports an error, which all ranks get with the name of this one.
+int ff_allreduce_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
+                    void* stream);
+int ff_allreduce_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                          ff_op op, void* stream, uint64_t* number);
+int ff_reduce_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
+                 uint32_t root, void* stream);
+int ff_reduce_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                       ff_op op, uint32_t root, void* stream, uint64_t* number);
+int ff_broadcast_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                    uint32_t root, void* stream);
+int ff_broadcast_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                          uint32_t root, void* stream, uint64_t* number);
+int ff_allgather_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                    void* stream);
+int ff_allgather_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                          void* stream, uint64_t* number);
+int ff_reduce_scatter_on(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                         ff_op op, void* stream);
+int ff_reduce_scatter_on_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                               ff_op op, void* stream, uint64_t* number);
+
 // Messages from one rank to another: a send and a receive match if rank and tag agree, those with
 // the same ranks and tag in order. A send is complete when its bytes are received. Both ends name
 // the same number of bytes, else both get FF_USAGE, which names both ranks. `from` may be
@@ -238,6 +273,13 @@ void ff_saver_close(ff_saver* saver, int give_up);
 // fills tensors without data. The arguments are not used after the call.
 int ff_save_begin(ff_saver* saver, const ff_save_options* options, const ff_tensor* tensors,
                   size_t count, const ff_text* metadata, size_t texts, void** places);
+// Between the two calls: starts a copy of `bytes` from memory of a CUDA device to a place, or into
+// it, behind the work that is in `stream` now; what the program puts into the stream later waits
+// for it. The save waits for all copies, and fails if one does. The first call, and the first after
+// a larger state, pins the memory of the saver, which takes time. All calls have the context of the
+// first one. FF_FAILED: no driver, or one that reports an error; then the caller may fill the place
+// itself.
+int ff_save_copy_on(ff_saver* saver, void* place, const void* device, uint64_t bytes, void* stream);
 // Starts to write the prepared state, and returns.
 int ff_save_start(ff_saver* saver);
 // Whether a save is running.

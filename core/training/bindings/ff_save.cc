@@ -25,6 +25,7 @@
 #include "training/checkpoint/format/index.h"
 #include "training/checkpoint/save/save.h"
 #include "training/checkpoint/save/saver_identity.h"
+#include "training/cuda/pinned_copies.h"
 #include "training/task/task_client.h"
 
 using ff::Errc;
@@ -53,6 +54,7 @@ struct ff_saver {
   ff::io::SystemDisk disk = {};
   ff::SeededRng rng{ff::system_seed()};
   ff::bindings::StagedState state = {};
+  std::unique_ptr<ff::cuda::PinnedCopies> copies = {};  // from devices, into the memory of `state`
   std::optional<Request> prepared = {};
   std::thread writer = {};                       // from start to join()
   std::atomic<bool> busy = false;                // the writer runs
@@ -105,6 +107,7 @@ Result<Request> request_of(const ff_save_options* given) {
 }
 
 Result<SaveReport> write(ff_saver& saver, Request& request) {
+  if (saver.copies != nullptr) FF_TRY(saver.copies->wait(saver.stop));
   ff::Progress progress;
   FF_TRY(auto store, ff::bindings::OpenStore::open(saver.stop, saver.disk, request.store));
   ff::checkpoint::Context context{.disk = store.disk(),
@@ -147,9 +150,24 @@ Result<void> begin_save(ff_saver* saver, const ff_save_options* options,
   saver->prepared.reset();
   FF_TRY(auto request, request_of(options));
   saver->join();
-  FF_TRY(saver->state.stage(tensors, metadata, {places, tensors.size()}));
+  // Copies that no save has waited for.
+  if (saver->copies != nullptr && !saver->copies->wait(saver->stop)) saver->copies.reset();
+  FF_TRY(saver->state.stage(tensors, metadata, {places, tensors.size()},
+                            [saver] { saver->copies.reset(); }));
   saver->prepared = std::move(request);
   return {};
+}
+
+Result<void> copy_from_device(ff_saver* saver, void* place, const void* device, uint64_t bytes,
+                              void* stream) {
+  FF_TRY(check_saver(saver));
+  if (!saver->prepared) return ff::fail(Errc::usage, "ff_save_begin() was not called");
+  const Result<ff::cuda::Driver>& driver = ff::cuda::Driver::of_machine();
+  if (!driver) return driver.error();
+  if (saver->copies == nullptr) {
+    FF_TRY(saver->copies, ff::cuda::PinnedCopies::make(*driver, saver->state.memory()));
+  }
+  return saver->copies->copy(place, device, bytes, static_cast<ff::cuda::CUstream>(stream));
 }
 
 Result<void> start(ff_saver* saver) {
@@ -208,6 +226,11 @@ int ff_save_begin(ff_saver* saver, const ff_save_options* options, const ff_tens
                   size_t count, const ff_text* metadata, size_t texts, void** places) {
   return ff::bindings::outcome(
       begin_save(saver, options, {tensors, count}, {metadata, texts}, places));
+}
+
+int ff_save_copy_on(ff_saver* saver, void* place, const void* device, uint64_t bytes,
+                    void* stream) {
+  return ff::bindings::outcome(copy_from_device(saver, place, device, bytes, stream));
 }
 
 int ff_save_start(ff_saver* saver) { return ff::bindings::outcome(start(saver)); }

@@ -86,8 +86,9 @@ void copy_all(std::span<const Copy> copies) {
 
 }  // namespace
 
-Result<void> StagedState::make_room(uint64_t bytes) {
+Result<void> StagedState::make_room(uint64_t bytes, const std::function<void()>& before_free) {
   if (memory_ && memory_->all().size() >= bytes) return {};
+  before_free();
   memory_.reset();
   FF_TRY(memory_, io::Buffers::make(1, align_up(std::max<uint64_t>(bytes, 1), io::kDirectAlign)));
   // Not inherited by a fork: copy-on-write would cost a page fault for each page of the next copy.
@@ -96,7 +97,8 @@ Result<void> StagedState::make_room(uint64_t bytes) {
 }
 
 Result<void> StagedState::stage(std::span<const ff_tensor> tensors,
-                                std::span<const ff_text> metadata, std::span<void*> places) {
+                                std::span<const ff_text> metadata, std::span<void*> places,
+                                const std::function<void()>& before_free) {
   header_.clear();
   for (const auto& tensor : tensors) FF_TRY(check_tensor(tensor));
   FF_TRY(const auto pairs, pairs_of(metadata));
@@ -113,7 +115,7 @@ Result<void> StagedState::stage(std::span<const ff_tensor> tensors,
   }
   bytes_ = writer.data_size();
   FF_TRY(auto header, writer.finish());
-  FF_TRY(make_room(bytes_));
+  FF_TRY(make_room(bytes_, before_free));
   std::byte* at = memory_->all().data();
   std::vector<Copy> copies;
   for (const size_t i : order) {

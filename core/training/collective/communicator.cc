@@ -39,6 +39,14 @@ ByteSpan span_of(const void* memory, uint64_t bytes) {
   return {static_cast<std::byte*>(const_cast<void*>(memory)), bytes};
 }
 
+CollectiveRequest request_without_memory(const Operation& operation) {
+  return {.kind = operation.kind,
+          .type = operation.type,
+          .op = operation.op,
+          .root = operation.root,
+          .count = operation.count};
+}
+
 // The bytes of an operation's elements before those of `rank`.
 uint64_t offset_of(std::span<const uint64_t> counts, uint32_t rank, uint64_t element_bytes) {
   return std::accumulate(counts.begin(), counts.begin() + rank, uint64_t{0}) * element_bytes;
@@ -172,10 +180,22 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink(const StopToken& stop
 void Communicator::revoke() {
   OperationTable& operations = group_->operations();
   if (!operations.has_failed()) {
-    const std::string self = world_ ? world_->name_of(rank()) : group_->name_of(local_rank());
-    operations.set_async_error(fail(Errc::unreachable, "{} shrinks the communicator", self));
+    operations.set_async_error(
+        fail(Errc::unreachable, "{} shrinks the communicator", name_of(rank())));
   }
   group_->wake_leader();
+}
+
+std::optional<Error> Communicator::failure(const std::string& what) const {
+  return job_failure(*group_, what);
+}
+
+Error Communicator::abort(Error error) {
+  Error named = std::move(error).with_context(name_of(rank()) + ": ");
+  OperationTable& operations = group_->operations();
+  if (!operations.has_failed()) operations.set_async_error(named);
+  group_->wake_leader();
+  return named;
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::shrink_once(const StopToken& stop) {
@@ -217,15 +237,14 @@ Result<uint64_t> Communicator::start(const Operation& operation) {
   const std::lock_guard lock(mutex_);
   if (failed_) return *failed_;
   FF_TRY(stop_.check());
+  CollectiveRequest request = request_without_memory(operation);
+  if (group_->operations().has_failed()) {
+    failed_ = job_failure(*group_, text_of(request));
+    if (failed_) return *failed_;
+  }
   const uint64_t number = next_;
   FF_TRY(make_room(number));
-  CollectiveRequest request{.kind = operation.kind,
-                            .type = operation.type,
-                            .op = operation.op,
-                            .root = operation.root,
-                            .count = operation.count};
-  FF_TRY(const Sizes sizes, sizes_of(operation, request));
-  FF_TRY(check(operation, request, sizes));
+  FF_TRY(const Sizes sizes, check(operation, request));
   InflightOperation started{.used = true, .number = number, .operation = operation};
   if (sizes.in > 0) {
     started.in = std::make_shared<StagedMemory>(staging_, span_of(operation.in, sizes.in));
@@ -277,18 +296,25 @@ Result<Communicator::Sizes> Communicator::sizes_of(const Operation& operation,
   return Sizes{.in = offset_of(in, ranks(), size), .out = offset_of(out, ranks(), size)};
 }
 
-Result<void> Communicator::check(const Operation& operation, const CollectiveRequest& request,
-                                 const Sizes& sizes) const {
+Result<void> Communicator::check(const Operation& operation) const {
+  FF_TRY(check(operation, request_without_memory(operation)));
+  return {};
+}
+
+Result<Communicator::Sizes> Communicator::check(const Operation& operation,
+                                                const CollectiveRequest& request) const {
+  FF_TRY(const Sizes sizes, sizes_of(operation, request));
   const bool no_input = sizes.in > 0 && operation.in == nullptr;
   if (no_input || (sizes.out > 0 && operation.out == nullptr)) {
     return fail(Errc::usage, "{}: its {} is null", text_of(request), no_input ? "input" : "output");
   }
   if (operation.kind != Collective::alltoall) {
-    return check_overlap(request, rank(), ranks(), operation.in, operation.out);
+    FF_TRY(check_overlap(request, rank(), ranks(), operation.in, operation.out));
+    return sizes;
   }
   const ByteSpan in = span_of(operation.in, sizes.in), out = span_of(operation.out, sizes.out);
   if (in.empty() || out.empty() || &in.back() < &out.front() || &out.back() < &in.front())
-    return {};
+    return sizes;
   return fail(Errc::usage, "{}: the input of rank {} overlaps its output", text_of(request),
               rank());
 }

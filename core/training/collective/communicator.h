@@ -97,6 +97,11 @@ class Communicator {
 
   uint32_t rank() const { return group_->self().first_rank + group_->self().rank; }
   uint32_t ranks() const { return world_ ? world_->ranks() : group_->self().ranks; }
+  // "rank 3 (process 4711)".
+  std::string name_of(uint32_t rank) const {
+    return world_ ? world_->name_of(rank) : group_->name_of(rank);
+  }
+  const CommunicatorOptions& options() const { return options_; }
   // Null when all ranks of the job are on this host.
   const World* world() const { return world_ ? &*world_ : nullptr; }
 
@@ -110,6 +115,8 @@ class Communicator {
   // overlaps; Errc::busy: kInflightMax are unfinished, and a rank of this host has not started the
   // oldest: wait for that first; the errors of wait() once the job has failed.
   Result<uint64_t> start(const Operation& operation);
+  // Errc::usage where start() would return it because of the arguments.
+  Result<void> check(const Operation& operation) const;
   // Starts a message to or from a rank, and returns its number. Tags of different messages may be
   // equal; those between the same two ranks match in order. A receive may name kAnyRank; wait()
   // stores the sender in `source`, unless that is null. Both ends name the same number of bytes.
@@ -127,6 +134,12 @@ class Communicator {
   Result<void> wait(uint64_t number);
   // start() and wait().
   Result<void> run(const Operation& operation);
+
+  // Why all operations fail, with `what` in front; nothing while they do not.
+  std::optional<Error> failure(const std::string& what) const;
+  // Lets every operation of all ranks fail with `error`, unless they fail already. Returns it as
+  // the others see it: with the name of this rank.
+  Error abort(Error error);
 
  private:
   static constexpr uint64_t kFirstMessage = uint64_t{1} << 63;  // numbers of messages
@@ -164,8 +177,7 @@ class Communicator {
     uint64_t in = 0, out = 0;  // bytes
   };
   Result<Sizes> sizes_of(const Operation& operation, const CollectiveRequest& request) const;
-  Result<void> check(const Operation& operation, const CollectiveRequest& request,
-                     const Sizes& sizes) const;
+  Result<Sizes> check(const Operation& operation, const CollectiveRequest& request) const;
   Result<void> start_messages(InflightOperation& started);
   std::vector<Message> messages_of(const InflightOperation& started) const;
   void copy_own_block(const InflightOperation& started) const;

@@ -1,7 +1,7 @@
 # ff for Python: the public names of the package, all of which work through libff.so. The modules
 # are: collective and ddp (sums over processes), checkpoint (save and load), record (training data),
 # task (the agent).
-"""Sums arrays of many processes in host memory; saves and loads training state; reads samples.
+"""Sums arrays of many processes; saves and loads training state; reads samples.
 
     import ff
     with ff.Comm() as comm:              # torchrun's environment; or Comm(rank, ranks, job)
@@ -10,7 +10,9 @@
         ...
         work.wait()
 
-Arrays are CPU tensors of PyTorch, or objects with the buffer protocol (array, bytearray, numpy).
+Arrays are tensors of PyTorch, or objects with the buffer protocol (array, bytearray, numpy). Those
+on a CUDA device are summed in the order of its current stream: what is put there after wait(), or
+after another method of Comm, gets the result, and only the stream waits for the last copy.
 Every rank calls the same operations in the same order. Memory of Comm.buffer() is reached by all
 ranks and costs no copy.
 

@@ -26,11 +26,13 @@ _OF_FORMAT.update(l="I64", L="U64", c="U8")
 
 
 class Piece:
-    """Bytes of a state that are stored as a tensor: where they are, or who fills a place."""
+    """Bytes of a state that are stored as a tensor: where they are, or who fills a place. On a CUDA
+    device they may be in row-major order at `device_address`."""
 
-    def __init__(self, dtype, shape, size, address=None, kept=None, fill=None):
+    def __init__(self, dtype, shape, size, address=None, kept=None, fill=None, device_address=None):
         self.dtype, self.shape, self.size = dtype, shape, size
         self.address, self.kept, self.fill = address, kept, fill
+        self.device_address = device_address
 
 
 def _known(known, name, path, what):
@@ -101,7 +103,14 @@ def torch_piece(torch, tensor, path):
     def fill(place):  # from a device, or of another order: in one copy
         memory = torch.frombuffer((ctypes.c_char * size).from_address(place), dtype=torch.uint8)
         memory.view(tensor.dtype).view(tensor.shape).copy_(tensor)
-    return Piece(dtype, tensor.shape, size, fill=fill)
+    in_order = is_cuda(torch, tensor) and tensor.is_contiguous()
+    return Piece(dtype, tensor.shape, size, kept=tensor, fill=fill,
+                 device_address=tensor.data_ptr() if in_order else None)
+
+
+def is_cuda(torch, tensor):
+    """Whether it is on a device of NVIDIA: PyTorch for ROCm calls its devices cuda, too."""
+    return tensor.device.type == "cuda" and getattr(torch.version, "cuda", None) is not None
 
 
 def dtype_name(dtype):

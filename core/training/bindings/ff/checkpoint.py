@@ -7,8 +7,10 @@ import os
 import sys
 import time
 import typing
+import warnings
 
 from ff import _library
+from ff._device import stream_of
 from ff._library import (Error, File, LoadOptions, SaveOptions, Tensor, Text, check, lib,
                          number_of)
 from ff._state import Builder, Document, Flattener, LoadedArray
@@ -162,12 +164,27 @@ class Saver:
         places = (ctypes.c_void_p * max(len(pieces), 1))()
         check(lib.ff_save_begin(self._of(), ctypes.byref(options), tensors, len(pieces), pairs,
                                 len(texts), places))
+        pins = True
         for place, piece in zip(places, pieces.values()):
-            if piece.fill is not None and piece.size > 0:
+            if piece.fill is None or piece.size == 0:
+                continue
+            if piece.device_address is None or not (pins := pins and self._copy_on(place, piece)):
                 piece.fill(place)
         check(lib.ff_save_start(self._of()))
         self._last = Save(self, run)
         return self._last
+
+    def _copy_on(self, place, piece):
+        """Has the device copy the piece while the program goes on. False: it cannot."""
+        try:
+            with stream_of(piece.kept.device) as stream:
+                check(lib.ff_save_copy_on(self._of(), place, piece.device_address, piece.size,
+                                          stream))
+        except Error as error:
+            warnings.warn(f"the state is not copied through pinned memory, which takes longer: "
+                          f"{error}", RuntimeWarning, stacklevel=2)
+            return False
+        return True
 
     def raise_earlier(self):
         """The error of a save that has ended and that nobody has waited for."""

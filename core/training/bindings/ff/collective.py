@@ -4,6 +4,7 @@ import ctypes
 import os
 import weakref
 
+from ff._device import stream_of
 from ff._library import Error, Options, check, lib
 
 TYPES = ("float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32",
@@ -24,9 +25,13 @@ class _Array:
 
     def __init__(self, data, dtype, writes):
         self.kept = data
+        self.device = None  # of CUDA
         if hasattr(data, "data_ptr"):  # a tensor
-            if data.device.type != "cpu" or not data.is_contiguous():
-                raise Error(2, "a tensor that is contiguous, in the memory of the host, is wanted")
+            if data.device.type not in ("cpu", "cuda") or not data.is_contiguous():
+                raise Error(2, "a tensor that is contiguous, in the memory of the host or of a "
+                               "CUDA device, is wanted")
+            if data.device.type == "cuda":
+                self.device = data.device
             self.address, size = data.data_ptr(), data.element_size()
             self.bytes = data.numel() * size
             name = str(data.dtype).removeprefix("torch.")
@@ -154,43 +159,54 @@ class Comm:
 
     def allreduce_async(self, data, op="sum", out=None, dtype=None):
         """The same, at once: gives a Work. Until its wait() the arrays are not to be touched. The
-        operation of a Work that is dropped finishes too. At most 64 may be unfinished."""
+        operation of a Work that is dropped finishes too, unless it is on a device. At most 64 may
+        be unfinished."""
         source, sink, result = self._arrays(data, out, dtype, 1, 1)
         number = ctypes.c_uint64()
-        check(lib.ff_allreduce_async(self._of(), source.address, sink.address, source.count,
-                                     source.type, _index(OPS, op, "operation"),
-                                     ctypes.byref(number)))
-        # ff stores the result of one that was not awaited before it starts 64 more (ff.h).
-        for old in [one for one in self._started if one + 64 <= number.value]:
-            del self._started[old]
+        arguments = (self._of(), source.address, sink.address, source.count, source.type,
+                     _index(OPS, op, "operation"))
+        if source.device is None:
+            check(lib.ff_allreduce_async(*arguments, ctypes.byref(number)))
+            # ff stores the result of one that was not awaited before it starts 64 more (ff.h).
+            for old in [one for one in self._started if one + 64 <= number.value]:
+                del self._started[old]
+        else:
+            with stream_of(source.device) as stream:
+                check(lib.ff_allreduce_on_async(*arguments, stream, ctypes.byref(number)))
         self._started[number.value] = (source, sink)
         return Work(self, number.value, result)
+
+    def _run(self, name, source, sink, count, *arguments):
+        """An operation of the host, or on a device."""
+        arguments = (self._of(), source.address, sink.address, count, source.type, *arguments)
+        if source.device is None:
+            check(getattr(lib, f"ff_{name}")(*arguments))
+        else:
+            with stream_of(source.device) as stream:
+                check(getattr(lib, f"ff_{name}_on")(*arguments, stream))
 
     def reduce(self, data, root=0, op="sum", out=None, dtype=None):
         """Into `out` of one rank."""
         source, sink, result = self._arrays(data, out, dtype, 1, 1)
-        check(lib.ff_reduce(self._of(), source.address, sink.address, source.count, source.type,
-                            _index(OPS, op, "operation"), root))
+        self._run("reduce", source, sink, source.count, _index(OPS, op, "operation"), root)
         return result
 
     def broadcast(self, data, root=0, dtype=None):
         """From one rank into `data` of all."""
         one = _Array(data, dtype, True)
-        check(lib.ff_broadcast(self._of(), one.address, one.address, one.count, one.type, root))
+        self._run("broadcast", one, one, one.count, root)
         return data
 
     def allgather(self, data, out, dtype=None):
         """`data` of all ranks, one behind the other, into `out`."""
         source, sink, result = self._arrays(data, out, dtype, 1, self.ranks)
-        check(lib.ff_allgather(self._of(), source.address, sink.address, source.count,
-                               source.type))
+        self._run("allgather", source, sink, source.count)
         return result
 
     def reduce_scatter(self, data, out, op="sum", dtype=None):
         """The sum of all `data`, of which each rank gets its part into `out`."""
         source, sink, result = self._arrays(data, out, dtype, self.ranks, 1)
-        check(lib.ff_reduce_scatter(self._of(), source.address, sink.address, sink.count,
-                                    source.type, _index(OPS, op, "operation")))
+        self._run("reduce_scatter", source, sink, sink.count, _index(OPS, op, "operation"))
         return result
 
     def barrier(self):
@@ -205,4 +221,7 @@ class Comm:
         if source.type != sink.type or source.bytes * out_blocks != sink.bytes * in_blocks:
             raise Error(2, f"{source.bytes} bytes of {TYPES[source.type]} into {sink.bytes} bytes "
                            f"of {TYPES[sink.type]}: they do not fit")
+        if source.device != sink.device:
+            raise Error(2, f"an operation from {source.device or 'the host'} into "
+                           f"{sink.device or 'the host'}: both arrays must be on one device")
         return source, sink, out
