@@ -182,7 +182,8 @@ Task<Result<void>> DeferredCloses::announce(std::shared_ptr<File> file) {
     auto view = co_await report_unstored(file);
     if (view) {
       // The session of a removed file is open still, so that servers know the file.
-      if (view->inode.links == 0 && file->closed_) co_return meta::stale_error(inode);
+      if (view->inode.links == 0 && file->closed_)
+        co_return fail(Errc::stale, "inode {} is removed", inode);
       file->on_update(std::move(*view), asked_ns);  // it may have been truncated
       co_return Result<void>();
     }
