@@ -1,0 +1,165 @@
+// store_view.cc: changes in memory on top of what the store has.
+#include "storage/gateway/store_view.h"
+
+#include <utility>
+
+#include "platform/base/task_group.h"
+
+namespace ff::gateway {
+
+Error wrong_type() {
+  return fail(Errc::usage, "WRONGTYPE Operation against a key holding the wrong kind of value");
+}
+
+Error store_reply(const kvstore::Store& store, std::string_view key, const Error& error) {
+  const uint32_t slot = kvstore::redis_slot(key);
+  switch (error.code) {
+    case Errc::stale: {
+      const std::string owner = store.owner(store.partition_of(key));
+      if (!owner.empty()) return fail(Errc::stale, "MOVED {} {}", slot, owner);
+      return fail(Errc::stale, "CLUSTERDOWN Hash slot {} is not served", slot);
+    }
+    case Errc::disk_full: return fail(error.code, "MISCONF {}", error.message);
+    default: return fail(error.code, "ERR {}", error.message);
+  }
+}
+
+const kvstore::Change* StoreView::own_change(const std::string& key) const {
+  const auto found = changes_.find(key);
+  return found == changes_.end() ? nullptr : &found->second;
+}
+
+Result<std::optional<int64_t>> StoreView::find_expiry(const std::string& key) {
+  using Kind = kvstore::Change::Kind;
+  if (const auto* const own = own_change(key)) {
+    if (own->kind == Kind::remove) return std::optional<int64_t>();
+    return std::optional(own->expires_ms);
+  }
+  const auto found = store_.find(key);
+  if (!found) return store_reply(store_, key, found.error());
+  versions_.try_emplace(key, *found ? (*found)->version : 0);
+  if (!*found) return std::optional<int64_t>();
+  return std::optional((*found)->expires_ms);
+}
+
+Task<Result<std::optional<StoreView::StoredValue>>> StoreView::get(std::string key) {
+  using Kind = kvstore::Change::Kind;
+  std::optional<StoredValue> value;
+  const auto* const own = own_change(key);
+  if (own != nullptr && own->kind == Kind::remove) co_return value;
+  if (own != nullptr && own->kind == Kind::put) {
+    value.emplace(StoredValue{own->value, own->expires_ms});
+    co_return value;
+  }
+  auto found = co_await store_.get(key);
+  if (!found) co_return store_reply(store_, key, found.error());
+  versions_.try_emplace(key, *found ? (*found)->version : 0);
+  if (!*found) co_return value;
+  value.emplace(StoredValue{std::move((*found)->value), (*found)->expires_ms});
+  if (own != nullptr) value->expires_ms = own->expires_ms;
+  co_return value;
+}
+
+Task<Result<std::vector<std::optional<std::string>>>> StoreView::get_strings(
+    std::vector<std::string> keys) {
+  std::vector<std::optional<std::string>> values(keys.size());
+  if (changed()) {  // in a transaction
+    for (size_t i = 0; i < keys.size(); i++) {
+      auto value = co_await get(std::move(keys[i]));
+      if (!value) co_return std::move(value).error();
+      if (!*value || stored_type((*value)->bytes) != ValueType::string) continue;
+      values[i] = decode_string(std::move((*value)->bytes));
+    }
+    co_return values;
+  }
+  auto found = co_await store_.get_many(keys);
+  for (size_t i = 0; i < keys.size(); i++) {
+    if (!found[i]) co_return store_reply(store_, keys[i], found[i].error());
+    if (!*found[i] || stored_type((*found[i])->value) != ValueType::string) continue;
+    values[i] = decode_string(std::move((*found[i])->value));
+  }
+  co_return values;
+}
+
+Task<Result<std::optional<StoreView::StoredValue>>> StoreView::get_string(std::string key) {
+  auto value = co_await get(std::move(key));
+  if (!value || !*value) co_return value;
+  if (stored_type((*value)->bytes) != ValueType::string) co_return wrong_type();
+  (*value)->bytes = decode_string(std::move((*value)->bytes));
+  co_return value;
+}
+
+Task<Result<HashValue>> StoreView::get_hash(std::string key, int64_t& expires_ms) {
+  FF_CO_TRY(const auto value, co_await get(std::move(key)));
+  expires_ms = value ? value->expires_ms : 0;
+  if (!value) co_return HashValue();
+  if (stored_type(value->bytes) != ValueType::hash) co_return wrong_type();
+  co_return HashValue::decode(value->bytes);
+}
+
+void StoreView::put(const std::string& key, std::string bytes, int64_t expires_ms) {
+  if (has_passed(expires_ms)) return remove(key);
+  auto& change = changes_[key];
+  change.kind = kvstore::Change::Kind::put;
+  change.value = std::move(bytes);
+  change.expires_ms = expires_ms;
+}
+
+void StoreView::put_hash(const std::string& key, const HashValue& hash, int64_t expires_ms) {
+  if (hash.fields().empty()) return remove(key);
+  put(key, hash.encode(), expires_ms);
+}
+
+void StoreView::remove(const std::string& key) {
+  auto& change = changes_[key];
+  change.kind = kvstore::Change::Kind::remove;
+  change.value.clear();
+  change.expires_ms = 0;
+}
+
+void StoreView::expire(const std::string& key, int64_t expires_ms) {
+  if (has_passed(expires_ms)) return remove(key);
+  const auto [change, is_new] = changes_.try_emplace(key);
+  if (is_new) change->second.kind = kvstore::Change::Kind::expire;
+  change->second.expires_ms = expires_ms;
+}
+
+std::vector<kvstore::Precondition> StoreView::preconditions() const {
+  std::vector<kvstore::Precondition> all;
+  for (const auto& [key, change] : changes_) {
+    const auto read = versions_.find(key);
+    if (read != versions_.end()) all.push_back({key, read->second});
+  }
+  return all;
+}
+
+Task<Result<void>> StoreView::commit_partition(std::vector<kvstore::Change> changes) {
+  const std::string key = changes.front().key;
+  const auto applied = co_await store_.apply(std::move(changes));
+  if (!applied) co_return store_reply(store_, key, applied.error());
+  co_return Result<void>();
+}
+
+Task<Result<bool>> StoreView::commit() {
+  if (changes_.empty()) co_return true;
+  auto conditions = preconditions();
+  std::map<uint32_t, std::vector<kvstore::Change>> partitions;
+  const std::string first = changes_.begin()->first;
+  for (auto& [key, change] : changes_) {
+    change.key = key;
+    partitions[store_.partition_of(key)].push_back(std::move(change));
+  }
+  changes_.clear();
+  if (partitions.size() == 1) {
+    auto& changes = partitions.begin()->second;
+    const auto applied = co_await store_.apply(std::move(changes), std::move(conditions));
+    if (!applied) co_return store_reply(store_, first, applied.error());
+    co_return applied->done;
+  }
+  TaskGroup writing(loop_);
+  for (auto& [partition, changes] : partitions) writing.add(commit_partition(std::move(changes)));
+  FF_CO_TRY(co_await writing.join());
+  co_return true;
+}
+
+}  // namespace ff::gateway
