@@ -101,9 +101,11 @@ inline const std::set<std::string>& own_test_folders() {
 // Any other needs a name of its own: a reader should know from the name what it is.
 inline const std::map<std::string, std::string, std::less<>>& shared_types_allowed() {
   static const std::map<std::string, std::string, std::less<>> all = {
+      {"Entry", "a key with its value, in the map of metadata and in the store of keys and values"},
       {"File", "io::File and client::File are both what POSIX calls an open file"},
       {"History", "of checks on a node, and of operations in a simulation: never used together"},
       {"RequestId", "numbers a retried request; chunk store and namespace each check theirs"},
+      {"Store", "of checkpoints, and of keys and values: never used together"},
   };
   return all;
 }

@@ -1,0 +1,361 @@
+// partition_commit.cc: changes, in batches: one write for all that wait.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "platform/base/log.h"
+#include "storage/kvstore/partition.h"
+
+namespace ff::kvstore {
+
+namespace {
+
+constexpr uint64_t kBatchBytes = 4 * kMiB;
+constexpr int kEvictionSample = 16;
+
+// Of several changes of one key, what they come to: the last put or removal, with the expiry that
+// was set after it.
+std::vector<Change> last_changes(std::vector<Change> changes) {
+  if (changes.size() < 2) return changes;
+  std::unordered_map<std::string_view, size_t> last;
+  std::vector<Change> kept;
+  kept.reserve(changes.size());  // the map points to their keys
+  for (Change& change : changes) {
+    const auto found = last.find(change.key);
+    if (found == last.end()) {
+      kept.push_back(std::move(change));
+      last.emplace(kept.back().key, kept.size() - 1);
+      continue;
+    }
+    Change& earlier = kept[found->second];
+    if (change.kind != Change::Kind::expire) {
+      earlier.kind = change.kind;
+      earlier.value = std::move(change.value);
+      earlier.expires_ms = change.expires_ms;
+    } else if (earlier.kind != Change::Kind::remove) {
+      earlier.expires_ms = change.expires_ms;
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+Result<void> Partition::check_sizes(const std::vector<Change>& changes) const {
+  const Options& options = store_.options;
+  uint64_t bytes = 0;
+  for (const Change& change : changes) {
+    bytes += change.value.size();
+    if (change.key.size() > kMaxKeyBytes) {
+      return fail(Errc::usage, "a key of {} bytes; keys have at most {}", change.key.size(),
+                  kMaxKeyBytes);
+    }
+  }
+  if (bytes > options.max_value_bytes) {
+    return fail(Errc::usage, "values of {} bytes in one change; the store accepts at most {}",
+                bytes, options.max_value_bytes);
+  }
+  if (options.max_bytes != 0 && bytes > options.max_bytes / store_.partitions) {
+    return fail(Errc::usage, "values of {} bytes in one change; a partition holds at most {}",
+                bytes, options.max_bytes / store_.partitions);
+  }
+  return {};
+}
+
+// A record has key, expiry and value: the expiry alone changes with a copy of the value.
+Task<Result<void>> Partition::add_expiry(const Change& change, Group& group) {
+  FF_CO_TRY(auto entry, co_await get(change.key));
+  const KeyHash hash = hash_key(store_.secret, change.key);
+  group.read_versions.push_back({.hash = hash, .version = entry ? entry->version : 0});
+  if (!entry) co_return {};
+  Step step{.hash = hash, .key = change.key, .expires_ms = change.expires_ms};
+  step.value = std::move(entry->value);
+  group.steps.push_back(std::move(step));
+  co_return {};
+}
+
+Task<Result<std::shared_ptr<Partition::Group>>> Partition::make_group(
+    std::vector<Change>& changes, const std::vector<Precondition>& guards) {
+  const auto reads = [](const Change& change) { return change.kind == Change::Kind::expire; };
+  const bool again = std::any_of(changes.begin(), changes.end(), reads);
+  auto group = std::make_shared<Group>(store_.loop);
+  for (const Precondition& guard : guards) {
+    group->guards.push_back({.hash = hash_key(store_.secret, guard.key), .version = guard.version});
+  }
+  const int64_t now_ms = store_.loop.clock().wall_ns() / kMillisecond;
+  for (Change& change : changes) {
+    const bool over = change.expires_ms != 0 && change.expires_ms <= now_ms;
+    if (change.kind == Change::Kind::remove || over) {
+      group->steps.push_back(
+          {.kind = RecordKind::remove, .hash = hash_key(store_.secret, change.key)});
+    } else if (change.kind == Change::Kind::put) {
+      group->steps.push_back({.hash = hash_key(store_.secret, change.key),
+                              .key = change.key,
+                              .value = again ? change.value : std::move(change.value),
+                              .expires_ms = change.expires_ms});
+    } else {
+      FF_CO_TRY(co_await add_expiry(change, *group));
+    }
+  }
+  co_return group;
+}
+
+Task<Result<Applied>> Partition::apply(std::vector<Change> changes,
+                                       std::vector<Precondition> guards) {
+  FF_CO_TRY(check_sizes(changes));
+  changes = last_changes(std::move(changes));
+  for (;;) {
+    FF_CO_TRY(serving());
+    FF_CO_TRY(const auto group, co_await make_group(changes, guards));
+    co_await submit(group);
+    if (!group->outdated) co_return std::move(group->result);
+  }
+}
+
+// The group may be written although the task that waits here is cancelled.
+Task<void> Partition::submit(std::shared_ptr<Group> group) {
+  if (lost_ || stopping_) {
+    group->result = stale("this process does not own it any more");
+    co_return;
+  }
+  queue_.push_back(group);
+  work_.set();
+  const auto waited = co_await group->done.wait();
+  if (!waited) group->result = waited.error();
+}
+
+Task<void> Partition::run(std::shared_ptr<Partition> self) {
+  Partition& me = *self;
+  while (co_await me.work_.wait()) {
+    me.work_.reset();
+    while (!me.queue_.empty() && !me.lost_) co_await me.commit_queued();
+    if (me.lost_ || me.stopping_) break;
+  }
+  me.lost_ = me.lost_ || !me.stopping_;
+  me.stopping_ = true;
+  for (const auto& group : me.queue_) {
+    group->result = me.stale("this process does not own it any more");
+    group->done.set();
+  }
+  me.queue_.clear();
+  me.ended_.set();
+}
+
+Task<void> Partition::stop() {
+  stopping_ = true;
+  work_.set();
+  (void)co_await wait_for(ended_).shielded();
+}
+
+Task<void> Partition::commit_queued() {
+  auto permit = co_await committing_.acquire(1);
+  if (!permit) {
+    lose();
+    co_return;
+  }
+  const int64_t began_ns = store_.loop.now_ns();
+  Batch batch;
+  while (!queue_.empty() && batch.bytes.size() < kBatchBytes) {
+    batch.groups.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+    encode(*batch.groups.back(), batch);
+  }
+  Result<void> written;
+  if (batch.staged.empty()) {
+    written = serving();  // what the index says is an answer only then
+  } else {
+    written = co_await write_batch(batch);
+    store_.metrics.commits.add();
+    store_.metrics.commit_bytes.add(batch.bytes.size());
+    store_.metrics.commit_seconds.observe_ns(store_.loop.now_ns() - began_ns);
+  }
+  if (!written) store_.metrics.commit_errors.add();
+  for (const auto& group : batch.groups) {
+    if (!written) {
+      group->result = written.error();
+      group->outdated = false;
+    }
+    group->done.set();
+  }
+}
+
+Task<Result<void>> Partition::write_batch(Batch& batch) {
+  FF_CO_TRY(co_await ensure_segment(batch.bytes.size()));
+  Segment& segment = *segments_[active_];
+  const uint64_t at = segment.end;
+  auto written = co_await store_.queue.write(*segment.file, as_bytes(batch.bytes), at);
+  if (written && store_.options.durable) {
+    written = co_await store_.queue.sync(*segment.file);
+    segment.sync_failed = !written;
+  }
+  if (written) written = co_await claims_->check();
+  if (!written && written.error().code == Errc::stale) {
+    lose();
+    co_return stale("another process has claimed it");
+  }
+  if (!written) {
+    segment.bounded = true;
+    retire();
+    co_return written;
+  }
+  segment.end += batch.bytes.size();
+  if (store_.options.durable) segment.synced = segment.end;
+  for (const Staged& staged : batch.staged) apply_staged(staged, at);
+  co_return {};
+}
+
+// No more records for the active segment.
+void Partition::retire() {
+  if (active_ == TableEntry::kMaxSegments) return;
+  const Segment& segment = *segments_[active_];
+  next_header_.previous = segment.name.number;
+  next_header_.previous_end = segment.end;
+  active_ = TableEntry::kMaxSegments;
+}
+
+Task<Result<void>> Partition::ensure_segment(uint64_t bytes) {
+  const uint64_t most = store_.options.segment_bytes;
+  if (active_ != TableEntry::kMaxSegments) {
+    const Segment& segment = *segments_[active_];
+    if (segment.end + bytes <= most) co_return {};
+    retire();
+  }
+  const uint64_t size = std::max(most, kSegmentHeader + bytes);
+  FF_CO_TRY(auto made,
+            co_await create_segment(store_.disk, store_.queue, claims_->dir(), next_header_, size));
+  ++next_header_.number;
+  active_ = add_segment(std::move(made));
+  co_return {};
+}
+
+// The version of the key after the batch; 0: missing.
+uint64_t Partition::version_in(KeyHash hash, const Batch& batch) const {
+  if (const auto found = batch.versions.find(hash); found != batch.versions.end()) {
+    return found->second;
+  }
+  const TableEntry* const entry = visible(hash);
+  return entry == nullptr ? 0 : entry->version;
+}
+
+// How much live bytes grow with the record.
+int64_t Partition::growth_by(const Step& step, const Batch& batch) const {
+  int64_t growth = 0;
+  if (step.kind == RecordKind::put) {
+    growth = static_cast<int64_t>(padded(record_bytes(step.key.size(), step.value.size())));
+  }
+  const TableEntry* const entry = table_.find(step.hash);
+  if (entry == nullptr || entry->removed != 0 || batch.versions.contains(step.hash)) return growth;
+  return growth - static_cast<int64_t>(padded(entry->length));
+}
+
+void Partition::encode(Group& group, Batch& batch) {
+  const auto holds = [&](const Guard& guard) {
+    return version_in(guard.hash, batch) == guard.version;
+  };
+  if (!std::all_of(group.guards.begin(), group.guards.end(), holds)) return;
+  if (!std::all_of(group.read_versions.begin(), group.read_versions.end(), holds)) {
+    group.outdated = true;
+    return;
+  }
+  std::vector<const Step*> steps;
+  int64_t growth = 0;
+  for (const Step& step : group.steps) {
+    if (step.version != 0) {  // a copy: only if the index still points to what was copied
+      const TableEntry* const entry = table_.find(step.hash);
+      if (batch.versions.contains(step.hash) || entry == nullptr) continue;
+      if (!entry->is_at(step.from_segment, step.from_offset)) continue;
+    } else if (step.kind == RecordKind::remove && version_in(step.hash, batch) == 0) {
+      continue;
+    }
+    steps.push_back(&step);
+    growth += growth_by(step, batch);
+  }
+  if (store_.options.max_bytes != 0 && !group.each_alone) evict_for(growth, batch);
+  const uint64_t version = next_version_++;
+  for (const Step* step : steps) {
+    const bool more = step != steps.back() && !group.each_alone;
+    encode_step(*step, step->version != 0 ? step->version : version, more, batch);
+  }
+  group.result = Applied{.done = true, .version = version};
+}
+
+void Partition::encode_step(const Step& step, uint64_t version, bool more, Batch& batch) {
+  const bool put = step.kind == RecordKind::put;
+  RecordView record{
+      .kind = step.kind, .more = more, .version = version, .expires_ms = step.expires_ms};
+  const std::string removed = put ? std::string() : removal_key(step.hash);
+  record.key = put ? step.key : removed;
+  record.value = step.value;
+  const uint64_t offset = batch.bytes.size();
+  batch.growth += growth_by(step, batch);
+  append_record(batch.bytes, record);
+  batch.staged.push_back({.record = {.hash = step.hash,
+                                     .version = version,
+                                     .expires_ms = step.expires_ms,
+                                     .offset = offset,
+                                     .length = static_cast<uint32_t>(
+                                         record_bytes(record.key.size(), record.value.size())),
+                                     .key_bytes = static_cast<uint16_t>(record.key.size()),
+                                     .kind = step.kind},
+                          .copy = step.version != 0,
+                          .from_segment = step.from_segment,
+                          .from_offset = step.from_offset});
+  batch.versions[step.hash] = put ? version : 0;
+}
+
+// Removes the keys that were not used for the longest time, until there is room.
+void Partition::evict_for(int64_t growth, Batch& batch) {
+  const auto most = static_cast<int64_t>(store_.options.max_bytes / store_.partitions);
+  while (static_cast<int64_t>(live_bytes_) + batch.growth + growth > most) {
+    const TableEntry* const victim = oldest_of_sample(batch);
+    if (victim == nullptr) return;
+    const Step step{.kind = RecordKind::remove, .hash = victim->hash};
+    encode_step(step, next_version_++, false, batch);
+    store_.metrics.evicted.add();
+  }
+}
+
+const TableEntry* Partition::oldest_of_sample(const Batch& batch) {
+  const TableEntry* oldest = nullptr;
+  const TableEntry* at = table_.from(store_.rng.next());
+  int seen = 0;
+  // Twice through the table at most, where nearly all is removed.
+  for (size_t steps = 0; seen < kEvictionSample && steps < 2 * table_.size() + 2; ++steps) {
+    if (at == nullptr) at = table_.from(0);
+    if (at == nullptr) return nullptr;
+    if (at->removed == 0 && !batch.versions.contains(at->hash)) {
+      ++seen;
+      if (oldest == nullptr || table_.age(*at) > table_.age(*oldest)) oldest = at;
+    }
+    at = table_.next(at);
+  }
+  return oldest;
+}
+
+void Partition::apply_staged(const Staged& staged, uint64_t at) {
+  IndexedRecord record = staged.record;
+  record.offset += at;
+  if (staged.copy && table_.find(record.hash) == nullptr) return;
+  TableEntry& entry = table_.insert(record.hash);
+  if (entry.version != 0) {
+    if (staged.copy && !entry.is_at(staged.from_segment, staged.from_offset)) {
+      if (record.kind == RecordKind::put) entry.add_dead();
+      return;
+    }
+    if (entry.removed == 0) entry.add_dead();
+    uncount_live(entry);
+  }
+  const uint16_t used = entry.used;
+  entry.set_record(active_, record);
+  count_live(entry);
+  if (staged.copy) {
+    entry.used = used;
+  } else {
+    table_.use(entry);
+    store_.metrics.changes.add();
+  }
+}
+
+}  // namespace ff::kvstore

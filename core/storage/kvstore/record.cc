@@ -1,0 +1,212 @@
+// record.cc: encoding and parsing. Parsers accept any bytes.
+#include "storage/kvstore/record.h"
+
+#include "platform/simd/crc32c.h"
+#include "platform/simd/digest.h"
+#include "storage/kvstore/store.h"
+
+namespace ff::kvstore {
+
+namespace {
+
+constexpr std::string_view kSegmentMagic = "FFKVSEG1";
+constexpr std::string_view kFooterMagic = "FFKVIDX1";
+constexpr uint8_t kMore = 1;
+constexpr size_t kHashBytes = 16;
+
+// CRC16 (XMODEM), polynomial 0x1021.
+uint16_t crc16(std::string_view text) {
+  uint16_t crc = 0;
+  for (const char c : text) {
+    crc = static_cast<uint16_t>(crc ^ (static_cast<uint8_t>(c) << 8));
+    for (int bit = 0; bit < 8; ++bit) {
+      crc = static_cast<uint16_t>((crc & 0x8000) != 0 ? (crc << 1) ^ 0x1021 : crc << 1);
+    }
+  }
+  return crc;
+}
+
+// Of a header without its two CRCs, and the key.
+uint32_t header_crc(ByteView bytes, size_t key_bytes) {
+  const uint32_t length = simd::crc32c(bytes.subspan(4, 4));
+  return simd::crc32c(bytes.subspan(12, kRecordHeader - 12 + key_bytes), length);
+}
+
+IndexedRecord parse_indexed(const std::byte* at) {
+  return {.hash = {load_le<uint64_t>(at), load_le<uint64_t>(at + 8)},
+          .version = load_le<uint64_t>(at + 16),
+          .expires_ms = load_le<int64_t>(at + 24),
+          .offset = uint64_t{load_le<uint32_t>(at + 32)} * kRecordAlign,
+          .length = load_le<uint32_t>(at + 36),
+          .key_bytes = load_le<uint16_t>(at + 40),
+          .kind = static_cast<RecordKind>(load_le<uint8_t>(at + 42))};
+}
+
+bool known_kind(RecordKind kind) { return kind == RecordKind::put || kind == RecordKind::remove; }
+
+}  // namespace
+
+uint32_t redis_slot(std::string_view key) {
+  const size_t open = key.find('{');
+  if (open != std::string_view::npos) {
+    const size_t close = key.find('}', open + 1);
+    if (close != std::string_view::npos && close > open + 1) {
+      key = key.substr(open + 1, close - open - 1);
+    }
+  }
+  return crc16(key) % kRedisSlots;
+}
+
+KeyHash hash_key(std::string_view secret, std::string_view key) {
+  static thread_local simd::Digester digester(simd::DigestKind::xxh128);
+  digester.update(as_bytes(secret));
+  digester.update(as_bytes(key));
+  const simd::Digest digest = digester.finish();
+  return {load_le<uint64_t>(digest.bytes.data()), load_le<uint64_t>(digest.bytes.data() + 8)};
+}
+
+void append_record(std::string& to, const RecordView& record) {
+  const size_t begin = to.size();
+  const uint64_t length = record_bytes(record.key.size(), record.value.size());
+  to.append(kRecordHeader, '\0');
+  to.append(record.key);
+  to.append(record.value);
+  const auto bytes = writable(to).subspan(begin);
+  store_le(bytes.data() + 4, static_cast<uint32_t>(length));
+  store_le(bytes.data() + 12, static_cast<uint16_t>(record.key.size()));
+  store_le(bytes.data() + 14, static_cast<uint8_t>(record.kind));
+  store_le(bytes.data() + 15, record.more ? kMore : uint8_t{0});
+  store_le(bytes.data() + 16, record.version);
+  store_le(bytes.data() + 24, record.expires_ms);
+  store_le(bytes.data() + 8, header_crc(bytes, record.key.size()));
+  store_le(bytes.data(), simd::crc32c(ByteView(bytes).subspan(4)));
+  to.append(padded(length) - length, '\0');
+}
+
+std::string removal_key(KeyHash hash) {
+  std::string key;
+  append_le(key, hash.high);
+  append_le(key, hash.low);
+  return key;
+}
+
+KeyHash removed_hash(std::string_view key) {
+  const ByteView bytes = as_bytes(key);
+  return {load_le<uint64_t>(bytes.data()), load_le<uint64_t>(bytes.data() + 8)};
+}
+
+Parsed parse_record(ByteView bytes) {
+  if (bytes.size() < kRecordHeader)
+    return {.state = Parsed::State::longer, .length = kRecordHeader};
+  const auto length = load_le<uint32_t>(bytes.data() + 4);
+  const auto key_bytes = load_le<uint16_t>(bytes.data() + 12);
+  const auto kind = static_cast<RecordKind>(load_le<uint8_t>(bytes.data() + 14));
+  const auto flags = load_le<uint8_t>(bytes.data() + 15);
+  if (length < kRecordHeader + key_bytes || key_bytes > kMaxKeyBytes) return {};
+  if (!known_kind(kind) || flags > kMore) return {};
+  if (kind == RecordKind::remove && length != kRecordHeader + kHashBytes) return {};
+  if (kind == RecordKind::remove && key_bytes != kHashBytes) return {};
+  // The header first: a damaged length must not make the reader ask for gigabytes.
+  if (bytes.size() < kRecordHeader + key_bytes) {
+    return {.state = Parsed::State::longer,
+            .length = static_cast<uint32_t>(kRecordHeader + key_bytes)};
+  }
+  if (load_le<uint32_t>(bytes.data() + 8) != header_crc(bytes, key_bytes)) return {};
+  if (bytes.size() < length) return {.state = Parsed::State::longer, .length = length};
+  Parsed parsed{.state = Parsed::State::whole,
+                .length = length,
+                .record = {.kind = kind,
+                           .more = flags == kMore,
+                           .version = load_le<uint64_t>(bytes.data() + 16),
+                           .expires_ms = load_le<int64_t>(bytes.data() + 24),
+                           .key = as_text(bytes.subspan(kRecordHeader, key_bytes))}};
+  if (load_le<uint32_t>(bytes.data()) != simd::crc32c(bytes.subspan(4, length - 4))) {
+    parsed.state = Parsed::State::damaged;
+    return parsed;
+  }
+  parsed.record.value = as_text(bytes.first(length).subspan(kRecordHeader + key_bytes));
+  return parsed;
+}
+
+std::optional<std::string_view> parse_key(ByteView bytes) {
+  if (bytes.size() < kRecordHeader) return {};
+  const auto key_bytes = load_le<uint16_t>(bytes.data() + 12);
+  if (bytes.size() < kRecordHeader + key_bytes) return {};
+  if (load_le<uint32_t>(bytes.data() + 8) != header_crc(bytes, key_bytes)) return {};
+  return as_text(bytes.subspan(kRecordHeader, key_bytes));
+}
+
+std::string encode_header(const SegmentHead& header) {
+  std::string bytes(kSegmentMagic);
+  for (const uint64_t field : {header.epoch, header.number, header.previous, header.previous_end}) {
+    append_le(bytes, field);
+  }
+  bytes.resize(kSegmentHeader - 4);
+  append_le(bytes, simd::crc32c(as_bytes(bytes)));
+  return bytes;
+}
+
+std::optional<SegmentHead> parse_header(ByteView bytes) {
+  constexpr size_t kChecked = kSegmentHeader - 4;
+  if (bytes.size() < kSegmentHeader || !as_text(bytes).starts_with(kSegmentMagic)) return {};
+  const uint32_t crc = simd::crc32c(bytes.first(kChecked));
+  if (load_le<uint32_t>(bytes.data() + kChecked) != crc) return {};
+  return SegmentHead{.epoch = load_le<uint64_t>(bytes.data() + 8),
+                     .number = load_le<uint64_t>(bytes.data() + 16),
+                     .previous = load_le<uint64_t>(bytes.data() + 24),
+                     .previous_end = load_le<uint64_t>(bytes.data() + 32)};
+}
+
+std::string encode_footer(const std::vector<IndexedRecord>& records, uint64_t end) {
+  std::string bytes;
+  bytes.reserve(records.size() * kIndexedRecord + kTrailer);
+  for (const IndexedRecord& record : records) {
+    append_le(bytes, record.hash.high);
+    append_le(bytes, record.hash.low);
+    append_le(bytes, record.version);
+    append_le(bytes, record.expires_ms);
+    append_le(bytes, static_cast<uint32_t>(record.offset / kRecordAlign));
+    append_le(bytes, record.length);
+    append_le(bytes, record.key_bytes);
+    append_le(bytes, static_cast<uint8_t>(record.kind));
+    bytes.append(5, '\0');
+  }
+  const uint32_t crc = simd::crc32c(as_bytes(bytes));
+  std::string trailer(kFooterMagic);
+  append_le(trailer, end);
+  append_le(trailer, static_cast<uint64_t>(records.size()));
+  append_le(trailer, crc);
+  append_le(trailer, simd::crc32c(as_bytes(trailer)));
+  return bytes + trailer;
+}
+
+std::optional<Trailer> parse_trailer(ByteView bytes, uint64_t file_bytes) {
+  constexpr size_t kChecked = kTrailer - 4;
+  if (bytes.size() != kTrailer || !as_text(bytes).starts_with(kFooterMagic)) return {};
+  if (load_le<uint32_t>(bytes.data() + kChecked) != simd::crc32c(bytes.first(kChecked))) return {};
+  const Trailer trailer{.begin = load_le<uint64_t>(bytes.data() + 8),
+                        .count = load_le<uint64_t>(bytes.data() + 16),
+                        .crc = load_le<uint32_t>(bytes.data() + 24)};
+  if (trailer.begin < kSegmentHeader || trailer.begin > file_bytes) return {};
+  const uint64_t room = file_bytes - trailer.begin;
+  if (trailer.count > room / kIndexedRecord) return {};
+  if (trailer.count * kIndexedRecord + kTrailer != room) return {};
+  return trailer;
+}
+
+std::optional<std::vector<IndexedRecord>> parse_footer(ByteView bytes, const Trailer& trailer) {
+  if (bytes.size() != trailer.count * kIndexedRecord) return {};
+  if (simd::crc32c(bytes) != trailer.crc) return {};
+  std::vector<IndexedRecord> records;
+  records.reserve(trailer.count);
+  for (size_t at = 0; at < bytes.size(); at += kIndexedRecord) {
+    const IndexedRecord record = parse_indexed(bytes.data() + at);
+    if (!known_kind(record.kind) || record.length < kRecordHeader + record.key_bytes) return {};
+    if (record.offset < kSegmentHeader || record.end() > trailer.begin) return {};
+    if (record.key_bytes > kMaxKeyBytes || record.version == 0) return {};
+    records.push_back(record);
+  }
+  return records;
+}
+
+}  // namespace ff::kvstore

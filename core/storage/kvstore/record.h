@@ -1,0 +1,113 @@
+// The records of segments and the index at the end of a sealed segment (its footer).
+//
+//   segment:  header (64 bytes), records, zeros or footer
+//   record:   0 CRC32C of the rest  4 bytes of the record  8 CRC32C of the rest of this header and
+//             of the key  12 bytes of the key (16 bits)  14 kind  15 flags  16 version  24 expiry
+//             32 key, value; then zeros up to a multiple of 8
+//   footer:   one IndexedRecord of 48 bytes for each record; trailer (32 bytes) at the file's end
+//
+// All integers are little-endian. The records of one apply() are adjacent; all but the last have
+// the flag kMore, and a reader drops a group whose end is missing.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "platform/base/bytes.h"
+
+namespace ff::kvstore {
+
+constexpr size_t kSegmentHeader = 64;
+constexpr size_t kRecordHeader = 32;
+constexpr size_t kRecordAlign = 8;
+constexpr size_t kIndexedRecord = 48;
+constexpr size_t kTrailer = 32;
+
+// What stands for a key in the index and in records of removal. Two keys of one store with the same
+// hash do not happen by accident (XXH3, 128 bits); a read compares the key.
+struct KeyHash {
+  uint64_t high = 0;
+  uint64_t low = 0;
+  friend auto operator<=>(const KeyHash&, const KeyHash&) = default;
+};
+// `secret` is of the store, so that nobody can choose keys that collide.
+KeyHash hash_key(std::string_view secret, std::string_view key);
+
+enum class RecordKind : uint8_t { put = 1, remove = 2 };  // remove: the key is a KeyHash
+
+struct RecordView {
+  RecordKind kind = RecordKind::put;
+  bool more = false;  // the next record belongs to the same change
+  uint64_t version = 0;
+  int64_t expires_ms = 0;
+  std::string_view key = {};
+  std::string_view value = {};
+};
+
+// Bytes of a record in a segment, and with its padding.
+constexpr uint64_t record_bytes(size_t key, size_t value) { return kRecordHeader + key + value; }
+inline ByteSpan writable(std::string& bytes) { return std::as_writable_bytes(std::span(bytes)); }
+constexpr uint64_t padded(uint64_t bytes) { return align_up(bytes, kRecordAlign); }
+
+void append_record(std::string& to, const RecordView& record);
+std::string removal_key(KeyHash hash);
+KeyHash removed_hash(std::string_view key);  // the inverse; `key` has 16 bytes
+
+// The record at the start of `bytes`, which may go on behind it.
+struct Parsed {
+  enum class State : uint8_t {
+    whole,    // `record` is valid
+    damaged,  // the header and the key are valid, the value is not: `record` has no value
+    longer,   // the header is plausible; `length` bytes are needed to tell
+    none,     // no record
+  };
+  State state = State::none;
+  uint32_t length = 0;  // without padding
+  RecordView record = {};
+};
+Parsed parse_record(ByteView bytes);
+// The key of a record of which `bytes` has only header and key; nullopt: not valid.
+std::optional<std::string_view> parse_key(ByteView bytes);
+
+// The header of a segment. `previous`: the number of the owner's segment before this one and how
+// many of its bytes are valid; what a failed append has left behind them is not.
+struct SegmentHead {
+  uint64_t epoch = 0;
+  uint64_t number = 0;
+  uint64_t previous = 0;  // 0: none
+  uint64_t previous_end = 0;
+};
+std::string encode_header(const SegmentHead& header);
+std::optional<SegmentHead> parse_header(ByteView bytes);
+
+// One record, as the footer has it and as the index is built from.
+struct IndexedRecord {
+  KeyHash hash = {};
+  uint64_t version = 0;
+  int64_t expires_ms = 0;
+  uint64_t offset = 0;  // a multiple of 8 below 32 GiB
+  uint32_t length = 0;
+  uint16_t key_bytes = 0;
+  RecordKind kind = RecordKind::put;
+
+  uint64_t end() const { return offset + padded(length); }
+};
+
+// The footer of records that end at `end`, its trailer included.
+std::string encode_footer(const std::vector<IndexedRecord>& records, uint64_t end);
+struct Trailer {
+  uint64_t begin = 0;  // where the footer begins and the records end
+  uint64_t count = 0;
+  uint32_t crc = 0;  // of the indexed records
+};
+// Of a file of `file_bytes`, from its last kTrailer bytes.
+std::optional<Trailer> parse_trailer(ByteView bytes, uint64_t file_bytes);
+// nullopt: damaged.
+std::optional<std::vector<IndexedRecord>> parse_footer(ByteView bytes, const Trailer& trailer);
+
+}  // namespace ff::kvstore

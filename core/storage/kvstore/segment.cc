@@ -1,0 +1,213 @@
+// segment.cc: whole segments: creation, scan, footer.
+#include "storage/kvstore/segment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "platform/base/text.h"
+#include "platform/base/wait.h"
+#include "platform/io/files.h"
+
+namespace ff::kvstore {
+
+namespace {
+
+constexpr uint64_t kScanPiece = kMiB;
+
+std::optional<uint64_t> parse_hex16(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (text.size() != 16 || error != std::errc() || end != text.data() + text.size()) return {};
+  return value;
+}
+
+IndexedRecord indexed(const RecordView& record, uint64_t offset, uint32_t length,
+                      std::string_view secret) {
+  const bool put = record.kind == RecordKind::put;
+  return {.hash = put ? hash_key(secret, record.key) : removed_hash(record.key),
+          .version = record.version,
+          .expires_ms = record.expires_ms,
+          .offset = offset,
+          .length = length,
+          .key_bytes = static_cast<uint16_t>(record.key.size()),
+          .kind = record.kind};
+}
+
+// Collects the records of complete groups.
+struct GroupedRecords {
+  SegmentIndex index;
+  std::vector<IndexedRecord> open = {};  // of the group that has not ended
+  bool broken = false;                   // a record of it is damaged
+
+  void add(const Parsed& parsed, uint64_t offset, const Segment& segment, std::string_view secret) {
+    if (parsed.state == Parsed::State::damaged) {
+      broken = true;
+      const std::string key = parsed.record.kind == RecordKind::put ? printable(parsed.record.key)
+                                                                    : std::string("(a removal)");
+      index.damage.push_back(
+          fmt::format("{}: the record at {} is damaged; key: {}", segment.path, offset, key));
+    } else {
+      open.push_back(indexed(parsed.record, offset, parsed.length, secret));
+    }
+    if (parsed.record.more) return;
+    if (!broken) index.records.insert(index.records.end(), open.begin(), open.end());
+    index.end = offset + padded(parsed.length);
+    open.clear();
+    broken = false;
+  }
+};
+
+Task<Result<SegmentIndex>> scan_records(io::AsyncQueue& queue, Loop& loop, const Segment& segment,
+                                        std::string_view secret, uint64_t limit) {
+  ScanWindow window(queue, *segment.file, limit);
+  GroupedRecords groups;
+  groups.index.end = kSegmentHeader;
+  uint64_t offset = kSegmentHeader;
+  uint64_t need = kRecordHeader;
+  uint64_t yielded = 0;
+  for (;;) {
+    FF_CO_TRY(const bool there, co_await window.fill(offset, need));
+    if (!there) break;
+    const Parsed parsed = parse_record(window.at(offset));
+    if (parsed.state == Parsed::State::none) break;
+    if (parsed.state == Parsed::State::longer) {
+      need = parsed.length;
+      continue;
+    }
+    groups.add(parsed, offset, segment, secret);
+    offset += padded(parsed.length);
+    need = kRecordHeader;
+    if (offset - yielded < kScanPiece) continue;
+    yielded = offset;
+    FF_CO_TRY(co_await YieldWait(loop));
+  }
+  co_return std::move(groups.index);
+}
+
+Task<Result<std::optional<SegmentIndex>>> read_footer(io::AsyncQueue& queue,
+                                                      const Segment& segment) {
+  std::optional<SegmentIndex> none;
+  FF_CO_TRY(const io::FileInfo info, segment.file->info());
+  if (info.size < kSegmentHeader + kTrailer) co_return none;
+  std::string bytes(kTrailer, '\0');
+  FF_CO_TRY(co_await queue.read(*segment.file, writable(bytes), info.size - kTrailer));
+  const auto trailer = parse_trailer(as_bytes(bytes), info.size);
+  if (!trailer) co_return none;
+  bytes.resize(trailer->count * kIndexedRecord);
+  FF_CO_TRY(const size_t got, co_await queue.read(*segment.file, writable(bytes), trailer->begin));
+  auto records = parse_footer(as_bytes(bytes).first(got), *trailer);
+  if (!records) co_return none;
+  SegmentIndex index;
+  index.records = std::move(*records);
+  index.end = trailer->begin;
+  index.sealed = true;
+  co_return std::optional(std::move(index));
+}
+
+}  // namespace
+
+ByteView ScanWindow::at(uint64_t offset) const { return as_bytes(bytes_).subspan(offset - begin_); }
+
+Task<Result<bool>> ScanWindow::fill(uint64_t offset, uint64_t need) {
+  if (offset > limit_ || need > limit_ - offset) co_return false;
+  if (offset - begin_ + need <= bytes_.size()) co_return true;
+  bytes_.erase(0, std::min<uint64_t>(offset - begin_, bytes_.size()));
+  begin_ = offset;
+  const size_t had = bytes_.size();
+  const uint64_t want = std::min(std::max(need, kScanPiece), limit_ - offset);
+  bytes_.resize(want);
+  FF_CO_TRY(const size_t got,
+            co_await queue_.read(file_, writable(bytes_).subspan(had), begin_ + had));
+  bytes_.resize(had + got);
+  co_return bytes_.size() >= need;
+}
+
+std::string segment_file(SegmentName name) {
+  return fmt::format("seg-{:016x}-{:016x}", name.epoch, name.number);
+}
+
+std::optional<SegmentName> parse_segment_file(std::string_view name) {
+  const auto parts = split(name, '-');
+  if (parts.size() != 3 || parts[0] != "seg") return {};
+  const auto epoch = parse_hex16(parts[1]);
+  const auto number = parse_hex16(parts[2]);
+  if (!epoch || !number) return {};
+  return SegmentName{.epoch = *epoch, .number = *number};
+}
+
+Task<Result<std::unique_ptr<Segment>>> create_segment(io::Disk& disk, io::AsyncQueue& queue,
+                                                      const std::string& dir, SegmentHead header,
+                                                      uint64_t bytes) {
+  auto segment = std::make_unique<Segment>();
+  segment->name = {.epoch = header.epoch, .number = header.number};
+  segment->path = io::join(dir, segment_file(segment->name));
+  const io::OpenOptions options{
+      .access = io::AccessMode::read_write, .create = true, .truncate = true, .mode = 0600};
+  FF_CO_TRY(segment->file, disk.open(segment->path, options));
+  FF_CO_TRY(segment->file->truncate(std::max(bytes, uint64_t{kSegmentHeader})));
+  const std::string encoded = encode_header(header);
+  FF_CO_TRY(co_await queue.write(*segment->file, as_bytes(encoded), 0));
+  FF_CO_TRY(co_await queue.sync(*segment->file));
+  FF_CO_TRY(disk.sync_dir(dir));
+  segment->end = kSegmentHeader;
+  segment->synced = kSegmentHeader;
+  co_return std::move(segment);
+}
+
+Task<Result<SegmentHead>> read_header(io::AsyncQueue& queue, const Segment& segment) {
+  std::string bytes(kSegmentHeader, '\0');
+  FF_CO_TRY(const size_t got, co_await queue.read(*segment.file, writable(bytes), 0));
+  const auto header = parse_header(as_bytes(bytes).first(got));
+  if (!header) co_return fail(Errc::corrupt, "{}: no header of a segment", segment.path);
+  co_return *header;
+}
+
+Task<Result<SegmentIndex>> read_index(io::AsyncQueue& queue, Loop& loop, const Segment& segment,
+                                      std::string_view secret, uint64_t limit) {
+  FF_CO_TRY(auto footer, co_await read_footer(queue, segment));
+  if (!footer) co_return co_await scan_records(queue, loop, segment, secret, limit);
+  if (footer->end > limit) {
+    // A former owner has sealed it after it had lost the partition.
+    std::erase_if(footer->records, [&](const IndexedRecord& r) { return r.end() > limit; });
+    footer->end = limit;
+  }
+  co_return std::move(*footer);
+}
+
+Task<Result<void>> sync_segment(io::AsyncQueue& queue, Segment& segment) {
+  const uint64_t end = segment.end;
+  if (segment.sync_failed) {
+    std::string bytes;
+    for (uint64_t at = segment.synced; at < end; at += bytes.size()) {
+      bytes.resize(std::min(kScanPiece, end - at));
+      FF_CO_TRY(const size_t got, co_await queue.read(*segment.file, writable(bytes), at));
+      if (got < bytes.size()) co_return fail(Errc::corrupt, "{}: it ends early", segment.path);
+      FF_CO_TRY(co_await queue.write(*segment.file, as_bytes(bytes), at));
+    }
+  }
+  auto synced = co_await queue.sync(*segment.file);
+  segment.sync_failed = !synced;
+  if (synced) segment.synced = std::max(segment.synced, end);
+  co_return synced;
+}
+
+Task<Result<void>> seal_segment(io::AsyncQueue& queue, Loop& loop, Segment& segment,
+                                std::string_view secret) {
+  FF_CO_TRY(const SegmentIndex index,
+            co_await read_index(queue, loop, segment, secret, segment.end));
+  if (!index.damage.empty() || index.end != segment.end) {
+    segment.damaged = true;  // a footer would hide it
+    co_return fail(Errc::corrupt, "{}: damaged records", segment.path);
+  }
+  const std::string footer = encode_footer(index.records, segment.end);
+  FF_CO_TRY(co_await queue.write(*segment.file, as_bytes(footer), segment.end));
+  FF_CO_TRY(segment.file->truncate(segment.end + footer.size()));
+  FF_CO_TRY(co_await sync_segment(queue, segment));
+  segment.sealed = true;
+  co_return {};
+}
+
+}  // namespace ff::kvstore

@@ -1,0 +1,433 @@
+// store.cc: the folder of a store, heartbeats, and which partitions this process owns.
+#include "storage/kvstore/store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "platform/base/gate.h"
+#include "platform/base/log.h"
+#include "platform/base/text.h"
+#include "platform/io/async.h"
+#include "platform/io/files.h"
+#include "platform/simd/crc32c.h"
+#include "storage/kvstore/claim.h"
+#include "storage/kvstore/partition.h"
+
+namespace ff::kvstore {
+
+namespace {
+
+constexpr unsigned kQueueDepth = 256;
+constexpr uint64_t kMaxSettingsBytes = 4096;
+constexpr std::string_view kStoreName = "ff-kv store ";
+constexpr uint64_t kFormat = 1;
+
+// The file `store`, which never changes.
+struct StoreSettings {
+  uint32_t partitions = 0;
+  std::string secret = {};
+};
+
+std::string encode_settings(const StoreSettings& settings) {
+  const std::string text = fmt::format("{}{}\npartitions {}\nsecret {}\n", kStoreName, kFormat,
+                                       settings.partitions, settings.secret);
+  return text + fmt::format("crc {:08x}\n", simd::crc32c(as_bytes(text)));
+}
+
+Result<StoreSettings> parse_settings(const std::string& path, std::string_view text) {
+  const auto lines = split(text, '\n');
+  if (lines.size() < 4 || !lines[0].starts_with(kStoreName)) {
+    return fail(Errc::corrupt, "{}: not a store of keys and values", path);
+  }
+  const uint64_t format = parse_u64(lines[0].substr(kStoreName.size())).value_or(0);
+  if (format > kFormat) {
+    return fail(Errc::newer_format, "{}: written by a newer ff (format {})", path, format);
+  }
+  StoreSettings settings;
+  const auto partitions = split(lines[1], ' ');
+  const auto secret = split(lines[2], ' ');
+  if (partitions.size() == 2 && secret.size() == 2) {
+    settings.partitions = static_cast<uint32_t>(parse_u64(partitions[1]).value_or(0));
+    settings.secret = std::string(secret[1]);
+  }
+  const bool in_range = settings.partitions > 0 && settings.partitions <= kSlots;
+  if (!in_range || encode_settings(settings) != text) {
+    return fail(Errc::corrupt, "{}: damaged", path);
+  }
+  return settings;
+}
+
+// Creates the file unless another process has.
+Result<StoreSettings> open_settings(io::Disk& disk, Rng& rng, const std::string& folder,
+                                    uint32_t partitions) {
+  const std::string path = io::join(folder, "store");
+  FF_TRY(const bool there, io::exists(disk, path));
+  if (!there) {
+    const StoreSettings made{.partitions = std::clamp(partitions, 1U, kSlots),
+                             .secret = rng.hex_id()};
+    const std::string temp = io::join(folder, "new-" + rng.hex_id());
+    FF_TRY(io::replace_file(disk, temp, encode_settings(made), "new"));
+    auto linked = disk.link(temp, path);
+    (void)disk.remove(temp);
+    if (!linked && linked.error().code != Errc::exists) return linked.error();
+    FF_TRY(disk.sync_dir(folder));
+  }
+  FF_TRY(const std::string text, io::read_file(disk, path, kMaxSettingsBytes));
+  return parse_settings(path, text);
+}
+
+uint32_t partition_of_slot(uint32_t redis_slot, uint32_t partitions) {
+  const uint32_t slot = redis_slot / (kRedisSlots / kSlots);
+  return slot * partitions / kSlots;
+}
+
+// The first of Redis's slots of a partition.
+uint32_t first_slot(uint32_t partition, uint32_t partitions) {
+  return (partition * kSlots + partitions - 1) / partitions * (kRedisSlots / kSlots);
+}
+
+class StoreImpl final : public Store {
+ public:
+  StoreImpl(io::Disk& disk, Loop& loop, Rng& rng, Metrics& metrics, std::string folder,
+            Options options, StoreSettings settings)
+      : folder_(std::move(folder)),
+        queue_(disk, loop, kQueueDepth),
+        context_{.disk = disk,
+                 .queue = queue_,
+                 .loop = loop,
+                 .rng = rng,
+                 .options = std::move(options),
+                 .secret = std::move(settings.secret),
+                 .partitions = settings.partitions,
+                 .metrics = StoreMetrics(metrics)},
+        members_(disk, queue_, loop, io::join(folder_, "members"), rng.hex_id(),
+                 context_.options.address),
+        places_(settings.partitions),
+        writers_(loop),
+        loops_(loop) {}
+
+  Task<Result<void>> start();
+  Task<void> close() override;
+
+  uint32_t partitions() const override { return context_.partitions; }
+  uint32_t partition_of(std::string_view key) const override {
+    return partition_of_slot(redis_slot(key), context_.partitions);
+  }
+  SlotRange redis_slots(uint32_t partition) const override {
+    return {.first = first_slot(partition, context_.partitions),
+            .last = first_slot(partition + 1, context_.partitions) - 1};
+  }
+  bool owned(uint32_t partition) const override {
+    const auto& own = places_[partition].own;
+    return own != nullptr && own->serving().ok();
+  }
+  std::string owner(uint32_t partition) const override {
+    return owned(partition) ? context_.options.address : places_[partition].owner;
+  }
+
+  Result<std::optional<KeyInfo>> find(std::string_view key) override {
+    FF_TRY(const auto partition, of_key(key));
+    return partition->find(key);
+  }
+  Task<Result<std::optional<Entry>>> get(std::string key) override {
+    FF_CO_TRY(const auto partition, of_key(key));
+    co_return co_await partition->get(std::move(key));
+  }
+  Task<std::vector<Result<std::optional<Entry>>>> get_many(std::vector<std::string> keys) override;
+  Task<Result<Applied>> apply(std::vector<Change> changes,
+                              std::vector<Precondition> preconditions) override;
+  Task<Result<ScanPage>> scan(uint32_t partition, uint64_t cursor, size_t limit) override {
+    FF_CO_TRY(const auto own, own_partition(partition));
+    co_return co_await own->scan(cursor, limit);
+  }
+  Counts counts(uint32_t partition) const override {
+    const auto& own = places_[partition].own;
+    return own == nullptr ? Counts() : own->counts();
+  }
+  Task<Result<void>> clear(uint32_t partition) override {
+    FF_CO_TRY(const auto own, own_partition(partition));
+    co_return co_await own->clear();
+  }
+  std::vector<std::string> damage() const override { return context_.damage; }
+
+ private:
+  struct Place {
+    std::shared_ptr<Partition> own = {};  // null: this process does not own it
+    std::string owner = {};               // the address of another owner
+    std::string owner_id = {};
+    std::string last_error = {};  // of the last attempt to claim it
+  };
+
+  Result<std::shared_ptr<Partition>> own_partition(uint32_t partition) const;
+  Result<std::shared_ptr<Partition>> of_key(std::string_view key) const {
+    return own_partition(partition_of(key));
+  }
+  std::string dir_of(uint32_t partition) const {
+    return io::join(folder_, fmt::format("p{:04}", partition));
+  }
+  Task<void> read_one(std::string key, Result<std::optional<Entry>>& result);
+  Task<void> beat();
+  Task<void> beat_loop();
+  Task<void> claim_free();
+  Task<void> claim_loop();
+  Task<Result<void>> claim_if_free(uint32_t partition);
+  Task<Result<bool>> is_free(uint32_t partition, const Claim& newest,
+                             std::optional<uint64_t>& heartbeat);
+  bool owns_any(const std::string& member) const;
+  Task<Result<void>> outlast(const Claim& former, std::optional<uint64_t> heartbeat);
+  Task<Result<void>> take(uint32_t partition, const Claim& newest,
+                          std::optional<uint64_t> heartbeat);
+  Task<void> maintain_loop();
+  int64_t lease_end() const { return last_beat_ns_ + context_.options.lease_ns / 4 * 3; }
+  void drop_lost();
+  void update_gauges();
+
+  const std::string folder_;
+  io::AsyncQueue queue_;
+  StoreContext context_;
+  Members members_;
+  std::vector<Place> places_;
+  int64_t last_beat_ns_ = 0;  // when the last heartbeat that succeeded began
+  Gate writers_;              // Partition::run()
+  Gate loops_;
+};
+
+Result<std::shared_ptr<Partition>> StoreImpl::own_partition(uint32_t partition) const {
+  if (partition >= places_.size()) {
+    return fail(Errc::usage, "partition {}: the store has {}", partition, places_.size());
+  }
+  const Place& place = places_[partition];
+  if (place.own != nullptr) return place.own;
+  return Error{.code = Errc::stale,
+               .message = fmt::format(
+                   "partition {} is owned by {}", partition,
+                   place.owner.empty() ? std::string("no process") : printable(place.owner)),
+               .hint = "Ask the process that owns the partition."};
+}
+
+Task<void> StoreImpl::read_one(std::string key, Result<std::optional<Entry>>& result) {
+  result = co_await get(std::move(key));
+}
+
+Task<std::vector<Result<std::optional<Entry>>>> StoreImpl::get_many(std::vector<std::string> keys) {
+  std::vector<Result<std::optional<Entry>>> results(keys.size(), std::optional<Entry>());
+  Gate reads(context_.loop);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    reads.spawn(read_one(std::move(keys[i]), results[i]));
+  }
+  co_await reads.wait_empty();
+  co_return results;
+}
+
+Task<Result<Applied>> StoreImpl::apply(std::vector<Change> changes,
+                                       std::vector<Precondition> preconditions) {
+  std::optional<uint32_t> partition;
+  bool one = true;
+  const auto belongs = [&](const std::string& key) {
+    one = one && partition.value_or(partition_of(key)) == partition_of(key);
+    partition = partition_of(key);
+  };
+  for (const Change& change : changes) belongs(change.key);
+  for (const Precondition& precondition : preconditions) belongs(precondition.key);
+  if (!one) co_return fail(Errc::usage, "keys of several partitions in one change");
+  if (!partition) co_return Applied{.done = true};
+  FF_CO_TRY(const auto own, own_partition(*partition));
+  co_return co_await own->apply(std::move(changes), std::move(preconditions));
+}
+
+Task<Result<void>> StoreImpl::start() {
+  FF_CO_TRY(io::make_dirs(context_.disk, io::join(folder_, "members"), 0700));
+  for (uint32_t i = 0; i < context_.partitions; ++i) {
+    FF_CO_TRY(io::make_dirs(context_.disk, dir_of(i), 0700));
+  }
+  const int64_t began_ns = context_.loop.now_ns();
+  FF_CO_TRY(co_await members_.beat());
+  last_beat_ns_ = began_ns;
+  loops_.spawn(beat_loop());
+  if (context_.options.claim) co_await claim_free();
+  if (context_.options.claim) loops_.spawn(claim_loop());
+  loops_.spawn(maintain_loop());
+  update_gauges();
+  co_return {};
+}
+
+Task<void> StoreImpl::close() {
+  const Error closing = fail(Errc::interrupted, "the store is being closed");
+  co_await loops_.close(closing);
+  for (Place& place : places_) {
+    if (place.own == nullptr) continue;
+    co_await place.own->stop();
+    if (!place.own->lost()) co_await place.own->seal_all();
+    const auto released = co_await place.own->claims().release();
+    if (!released) log_warning("not released", {{"error", released.error().message}});
+  }
+  co_await writers_.close(closing);
+  (void)members_.remove_own();
+}
+
+// The marks are read after the heartbeat is written: whoever takes this process for dead has either
+// not set them, and then sees the heartbeat before it serves, or has, and they are seen here.
+Task<void> StoreImpl::beat() {
+  const int64_t began_ns = context_.loop.now_ns();
+  const auto written = co_await members_.beat();
+  if (!written) {
+    log_warning("no heartbeat", {{"error", written.error().message}});
+    co_return;
+  }
+  last_beat_ns_ = began_ns;
+  const int64_t until_ns = lease_end();
+  for (uint32_t i = 0; i < context_.partitions; ++i) {
+    const auto own = places_[i].own;
+    if (own == nullptr) continue;
+    const auto checked = co_await own->claims().check();
+    if (checked) own->set_lease(until_ns);
+    if (checked) continue;
+    const auto newest = co_await own->claims().newest();
+    const bool others = newest && newest->epoch != own->claims().epoch();
+    if (others || checked.error().code == Errc::stale) own->lose();
+  }
+  drop_lost();
+  update_gauges();
+}
+
+void StoreImpl::drop_lost() {
+  for (Place& place : places_) {
+    if (place.own != nullptr && place.own->lost()) place.own = nullptr;
+  }
+}
+
+Task<void> StoreImpl::beat_loop() {
+  while (co_await sleep_for(context_.loop, context_.options.heartbeat_ns)) co_await beat();
+}
+
+Task<void> StoreImpl::claim_loop() {
+  while (co_await sleep_for(context_.loop, context_.options.heartbeat_ns)) co_await claim_free();
+}
+
+Task<void> StoreImpl::maintain_loop() {
+  while (co_await sleep_for(context_.loop, context_.options.heartbeat_ns)) {
+    for (uint32_t i = 0; i < context_.partitions; ++i) {
+      const auto own = places_[i].own;
+      if (own != nullptr) co_await own->maintain();
+    }
+  }
+}
+
+Task<void> StoreImpl::claim_free() {
+  for (uint32_t i = 0; i < context_.partitions; ++i) {
+    if (places_[i].own != nullptr) continue;
+    const auto claimed = co_await claim_if_free(i);
+    const std::string error = claimed ? std::string() : claimed.error().message;
+    // Each error once: this is tried with each heartbeat.
+    if (!error.empty() && error != places_[i].last_error) {
+      log_warning("partition not claimed", {{"partition", i}, {"error", error}});
+    }
+    places_[i].last_error = error;
+  }
+}
+
+// Whether nobody owns the partition: its owner has released it, has ended, or its heartbeat has not
+// changed for the time of a lease.
+Task<Result<bool>> StoreImpl::is_free(uint32_t partition, const Claim& newest,
+                                      std::optional<uint64_t>& heartbeat) {
+  Place& place = places_[partition];
+  place.owner.clear();
+  place.owner_id = newest.member;
+  if (newest.epoch == 0 || newest.mark == ClaimMark::released) co_return true;
+  if (newest.member == members_.id()) co_return true;  // an attempt that has failed
+  FF_CO_TRY(const auto peer, co_await members_.observe(newest.member));
+  if (!peer) co_return true;
+  heartbeat = peer->counter;
+  if (context_.loop.now_ns() - peer->changed_ns >= context_.options.lease_ns) co_return true;
+  place.owner = peer->address;
+  co_return false;
+}
+
+Task<Result<void>> StoreImpl::claim_if_free(uint32_t partition) {
+  ClaimFolder claims(context_.disk, queue_, dir_of(partition));
+  FF_CO_TRY(const Claim newest, co_await claims.newest());
+  std::optional<uint64_t> heartbeat;
+  FF_CO_TRY(const bool free, co_await is_free(partition, newest, heartbeat));
+  if (!free) co_return {};
+  FF_CO_TRY(co_await take(partition, newest, heartbeat));
+  if (heartbeat && !owns_any(newest.member)) members_.forget(newest.member);
+  co_return {};
+}
+
+bool StoreImpl::owns_any(const std::string& member) const {
+  return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
+    return place.own == nullptr && place.owner_id == member;
+  });
+}
+
+// A former owner serves reads until it sees the mark or its lease ends. If its heartbeat stood
+// still until after the mark was set, its lease has ended; otherwise wait for that.
+Task<Result<void>> StoreImpl::outlast(const Claim& former, std::optional<uint64_t> heartbeat) {
+  if (former.epoch == 0 || former.mark == ClaimMark::released) co_return {};
+  FF_CO_TRY(const auto peer, co_await members_.observe(former.member));
+  if (heartbeat && peer && peer->counter == *heartbeat) co_return {};
+  co_return co_await sleep_for(context_.loop, context_.options.lease_ns);
+}
+
+Task<Result<void>> StoreImpl::take(uint32_t partition, const Claim& newest,
+                                   std::optional<uint64_t> heartbeat) {
+  Place& place = places_[partition];
+  auto claims = std::make_unique<ClaimFolder>(context_.disk, queue_, dir_of(partition));
+  FF_CO_TRY(co_await claims->claim(newest, members_.id(), context_.rng.hex_id()));
+  FF_CO_TRY(auto own, co_await Partition::open(context_, partition, std::move(claims)));
+  FF_CO_TRY(co_await outlast(newest, heartbeat));
+  const int64_t until_ns = lease_end();
+  FF_CO_TRY(co_await own->claims().check());
+  own->set_lease(until_ns);
+  writers_.spawn(Partition::run(own));
+  place.own = std::move(own);
+  context_.metrics.claims.add();
+  log_info("partition claimed", {{"partition", partition},
+                                 {"epoch", place.own->claims().epoch()},
+                                 {"keys", place.own->counts().keys}});
+  co_return {};
+}
+
+void StoreImpl::update_gauges() {
+  const Counts all = Store::counts();
+  StoreMetrics& metrics = context_.metrics;
+  metrics.partitions.set(std::count_if(places_.begin(), places_.end(),
+                                       [](const Place& place) { return place.own != nullptr; }));
+  metrics.keys.set(static_cast<int64_t>(all.keys));
+  metrics.live_bytes.set(static_cast<int64_t>(all.live_bytes));
+  metrics.file_bytes.set(static_cast<int64_t>(all.file_bytes));
+  metrics.index_bytes.set(static_cast<int64_t>(all.index_bytes));
+}
+
+}  // namespace
+
+Counts Store::counts() const {
+  Counts all;
+  for (uint32_t i = 0; i < partitions(); ++i) {
+    const Counts one = counts(i);
+    all.keys += one.keys;
+    all.live_bytes += one.live_bytes;
+    all.file_bytes += one.file_bytes;
+    all.index_bytes += one.index_bytes;
+  }
+  return all;
+}
+
+Task<Result<std::unique_ptr<Store>>> Store::open(io::Disk& disk, Loop& loop, Rng& rng,
+                                                 Metrics& metrics, std::string folder,
+                                                 Options options) {
+  FF_CO_TRY(io::make_dirs(disk, folder, 0700));
+  FF_CO_TRY(auto settings, open_settings(disk, rng, folder, options.partitions));
+  auto store = std::make_unique<StoreImpl>(disk, loop, rng, metrics, std::move(folder),
+                                           std::move(options), std::move(settings));
+  auto started = co_await store->start();
+  if (!started) {
+    co_await store->close();
+    co_return started.error();
+  }
+  co_return std::unique_ptr<Store>(std::move(store));
+}
+
+}  // namespace ff::kvstore

@@ -1,0 +1,175 @@
+// The store of keys and values below `ff serve-kv`: files in one folder of any Disk (io/disk.h): a
+// local folder, a cluster (client/cluster_disk.h), the simulated disk of tests.
+//
+// A key belongs to a slot, as in Redis Cluster, and a slot to a partition. Each partition has one
+// writer at a time, its owner: a process whose Store has claimed it. Only the owner reads it, too,
+// because it has the index in memory. Owners write a heartbeat; a Store that sees another one's
+// heartbeat unchanged for Options::lease_ns of its own clock takes its partitions over. No
+// synchronized clocks are needed, but clocks must run at about the same rate (25 %).
+//
+// What holds, whichever process is killed, paused or cut off:
+// - A change that apply() has acknowledged is not lost. With Options::durable, not by a power loss
+//   either; without, a power loss (of the machine, or of all nodes of a chain) may lose the last
+//   ones of each partition.
+// - The changes of one apply() appear together or not at all.
+// - A change whose apply() failed with an error of the disk is not visible until the partition is
+//   opened again. Then it may have happened, as with any call whose reply is lost; but not if a
+//   later change of the partition has succeeded meanwhile.
+//
+// Do not use a folder below a FUSE mount of several hosts: the kernel there may cache the marks by
+// which a former owner learns that it has lost a partition. Give `ff://` paths to a ClusterDisk.
+//
+// One loop uses a Store. Data go through an AsyncQueue; changes of names (a new segment, a claim)
+// block the loop for the time that the disk takes. All times of expiry are wall-clock milliseconds
+// since the Unix epoch; 0: never.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "platform/base/bytes.h"
+#include "platform/base/loop.h"
+#include "platform/base/metrics.h"
+#include "platform/base/result.h"
+#include "platform/base/rng.h"
+#include "platform/base/task.h"
+#include "platform/io/disk.h"
+
+namespace ff::kvstore {
+
+constexpr uint32_t kRedisSlots = 16384;  // slots as clients of Redis Cluster compute them
+constexpr uint32_t kSlots = 4096;        // slots that partitions consist of: Redis's slot / 4
+constexpr size_t kMaxKeyBytes = 32767;
+
+// CRC16 (XMODEM) of the key, or of its hash tag ("{tag}"), modulo 16384, as Redis Cluster does.
+uint32_t redis_slot(std::string_view key);
+
+// What the index knows of a key, without a read.
+struct KeyInfo {
+  uint64_t version = 0;  // grows with each change of the key; never 0
+  int64_t expires_ms = 0;
+  uint64_t value_bytes = 0;
+};
+
+struct Entry {
+  std::string value = {};
+  int64_t expires_ms = 0;
+  uint64_t version = 0;
+};
+
+struct Change {
+  enum class Kind : uint8_t {
+    put,     // value and expiry replace the former ones
+    remove,  // of a missing key: no effect
+    expire,  // sets the expiry of an existing key; reads and writes its value. Missing: no effect
+  };
+  Kind kind = Kind::put;
+  std::string key = {};
+  std::string value = {};
+  int64_t expires_ms = 0;  // a time that has passed removes the key
+};
+
+// The version that a key must have (KeyInfo::version); 0: the key must not exist.
+struct Precondition {
+  std::string key = {};
+  uint64_t version = 0;
+};
+
+struct Applied {
+  bool done = false;     // false: a precondition did not hold, and nothing has changed
+  uint64_t version = 0;  // if done: of all keys that were put
+};
+
+struct Counts {
+  uint64_t keys = 0;         // may include expired ones that compaction has not met yet
+  uint64_t live_bytes = 0;   // of their records
+  uint64_t file_bytes = 0;   // of all segments
+  uint64_t index_bytes = 0;  // memory
+};
+
+struct Options {
+  std::string address = {};  // where clients reach this process: told to others by owner()
+  uint32_t partitions = 16;  // at creation only; at most kSlots
+  uint64_t segment_bytes = 256 * kMiB;
+  uint64_t max_value_bytes = 64 * kMiB;  // of one value, and of all values of one apply()
+  uint64_t max_bytes = 0;                // live bytes of the store; more evicts keys; 0: no limit
+  bool durable = false;                  // sync before each acknowledgement
+  bool claim = true;                     // claim free partitions and those of dead owners by itself
+  int64_t heartbeat_ns = kSecond;
+  int64_t lease_ns = 5 * kSecond;
+};
+
+class Store {
+ public:
+  // Creates the folder and the file `store` in it if they do not exist; then the parent must exist.
+  // With Options::claim, returns after a first attempt to claim all partitions: those that no live
+  // process owns are served then. All arguments outlive the store. Errc::newer_format,
+  // Errc::corrupt: the file `store`.
+  static Task<Result<std::unique_ptr<Store>>> open(io::Disk& disk, Loop& loop, Rng& rng,
+                                                   Metrics& metrics, std::string folder,
+                                                   Options options);
+  // After close(), or after a failed open; without close() it is as if the process were killed.
+  virtual ~Store() = default;
+  // Ends changes under way, releases all partitions, so that others can claim them at once, and
+  // ends the heartbeat. No call may be under way or follow.
+  virtual Task<void> close() = 0;
+
+  virtual uint32_t partitions() const = 0;
+  virtual uint32_t partition_of(std::string_view key) const = 0;
+  // The slots of Redis Cluster of a partition: [first, last].
+  struct SlotRange {
+    uint32_t first = 0;
+    uint32_t last = 0;
+  };
+  virtual SlotRange redis_slots(uint32_t partition) const = 0;
+  // Whether this process serves the partition now.
+  virtual bool owned(uint32_t partition) const = 0;
+  // The address of the process that owns the partition, as far as this one knows (refreshed with
+  // each heartbeat); empty: nobody.
+  virtual std::string owner(uint32_t partition) const = 0;
+
+  // Errors of all calls with keys. Errc::stale: this process does not own the partition, or not any
+  // more (fenced); the message names the owner: ask there. Errc::usage: a key or a value is too
+  // large, keys of one apply() are of several partitions. Errc::disk_full: the disk is full;
+  // nothing has changed, reads go on. Errc::corrupt: the record of this key is damaged. Any other:
+  // of the disk.
+
+  // By the index alone. Missing or expired: nullopt.
+  virtual Result<std::optional<KeyInfo>> find(std::string_view key) = 0;
+  virtual Task<Result<std::optional<Entry>>> get(std::string key) = 0;
+  // One result for each key, in their order; reads at once. Keys may be of several partitions.
+  virtual Task<std::vector<Result<std::optional<Entry>>>> get_many(
+      std::vector<std::string> keys) = 0;
+  // Atomic; all keys of one partition (those of one slot always are). Two changes of one key: the
+  // later one counts. Changes that run at the same time share a write.
+  virtual Task<Result<Applied>> apply(std::vector<Change> changes,
+                                      std::vector<Precondition> preconditions) = 0;
+  Task<Result<Applied>> apply(std::vector<Change> changes) {
+    std::vector<Precondition> none;
+    return apply(std::move(changes), std::move(none));
+  }
+
+  struct ScanPage {
+    std::vector<std::string> keys = {};
+    uint64_t next = 0;  // the cursor of the next page; 0: this was the last one
+  };
+  // Keys of a partition in the order of their hashes, about `limit` of them from the cursor on (0:
+  // from the start; any number is valid). A key that exists during the whole scan is returned; no
+  // key is returned twice.
+  virtual Task<Result<ScanPage>> scan(uint32_t partition, uint64_t cursor, size_t limit) = 0;
+  virtual Counts counts(uint32_t partition) const = 0;  // of an owned one, else zeros
+  Counts counts() const;
+
+  // Removes all keys of the partition; frees their space.
+  virtual Task<Result<void>> clear(uint32_t partition) = 0;
+
+  // Damage that was found since open(): one sentence each, with file and offset; keys where known.
+  virtual std::vector<std::string> damage() const = 0;
+};
+
+}  // namespace ff::kvstore

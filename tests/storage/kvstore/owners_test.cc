@@ -1,0 +1,220 @@
+// Two processes and one store: who owns a partition, and that a former owner, however late it
+// comes, neither acknowledges a change nor answers from what it knew.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "storage/kvstore/kv_world.h"
+
+namespace ff::kvstore {
+namespace {
+
+class OwnersTest : public testing::Test, public KvWorld {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(first->open(small_options()).ok());
+    ASSERT_TRUE(first->put("a", "first").ok());
+  }
+  Options second_options() {
+    Options options = small_options();
+    options.address = "second";
+    return options;
+  }
+  // Until the process owns the partition; the time that took.
+  int64_t until_owned(KvProcess& process) {
+    const int64_t began_ns = world.now_ns();
+    wait_until_owned(process);
+    return world.now_ns() - began_ns;
+  }
+
+  KvProcess second{world, disk, 2};
+};
+
+TEST_F(OwnersTest, OthersNameTheOwner) {
+  ASSERT_TRUE(second.open(second_options()).ok());
+  second.sleep(30 * kSecond);
+  EXPECT_FALSE(second.store->owned(0));
+  EXPECT_EQ(second.store->owner(0), "first");
+  EXPECT_EQ(first->store->owner(0), "first");
+  const auto refused = second.put("a", "second");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::stale);
+  EXPECT_NE(refused.error().message.find("owned by first"), std::string::npos);
+  EXPECT_EQ(second.get("a"), "(stale)");
+  EXPECT_EQ(second.store->find("a").error().code, Errc::stale);
+  EXPECT_EQ(first->get("a"), "first");
+}
+
+TEST_F(OwnersTest, AClosedStoreIsTakenAtOnce) {
+  ASSERT_TRUE(second.open(second_options()).ok());
+  first->close();
+  EXPECT_LE(until_owned(second), 2 * kSecond);
+  EXPECT_EQ(second.get("a"), "first");
+}
+
+TEST_F(OwnersTest, AKilledOwnerIsReplacedWithinTenSeconds) {
+  ASSERT_TRUE(second.open(second_options()).ok());
+  first->kill();
+  EXPECT_LE(until_owned(second), 10 * kSecond);
+  EXPECT_EQ(second.get("a"), "first");
+  ASSERT_TRUE(second.put("a", "second").ok());
+  // It comes back and stands by.
+  ASSERT_TRUE(first->open(small_options()).ok());
+  first->sleep(20 * kSecond);
+  EXPECT_EQ(first->store->owner(0), "second");
+  EXPECT_TRUE(second.store->owned(0));
+}
+
+TEST_F(OwnersTest, APausedOwnerIsFenced) {
+  ASSERT_TRUE(second.open(second_options()).ok());
+  second.sleep(2 * kSecond);
+  first->loop.set_paused(true);
+  EXPECT_LE(until_owned(second), 10 * kSecond);
+  ASSERT_TRUE(second.put("a", "second").ok());
+  first->loop.set_paused(false);
+  // Before it has seen anything: no answer from its old index, no acknowledgement.
+  EXPECT_EQ(first->get("a"), "(stale)");
+  EXPECT_EQ(first->put("b", "late").error().code, Errc::stale);
+  EXPECT_EQ(second.get("a"), "second");
+  first->sleep(5 * kSecond);
+  EXPECT_EQ(first->store->owner(0), "second");
+  second.close();
+  EXPECT_LE(until_owned(*first), 3 * kSecond);
+  EXPECT_EQ(first->get("a"), "second");
+  EXPECT_EQ(first->get("b"), "(none)");
+}
+
+// A change that is on its way while another process claims the partition: either the new owner has
+// it, or it is never seen.
+TEST_F(OwnersTest, ALateWriteIsSeenAtOnceOrNever) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    KvWorld w(seed);
+    KvProcess other(w.world, w.disk, seed + 1000);
+    ASSERT_TRUE(w.first->open(small_options()).ok());
+    ASSERT_TRUE(other.open(second_options()).ok());
+    SeededRng rng(seed);
+    std::optional<Result<Applied>> late;
+    Gate gate(w.first->loop);
+    const auto write = [&](std::string key) -> Task<void> {
+      std::vector<Change> changes{put(std::move(key), "late")};
+      late.emplace(co_await w.first->store->apply(std::move(changes)));
+    };
+    w.disk.set_slow(kSecond / 2);
+    gate.spawn(write("k"));
+    w.world.run_for(static_cast<int64_t>(rng.below(2 * kSecond)));
+    w.first->loop.set_paused(true);
+    KvWorld::wait_until_owned(other);
+    const std::string seen = other.get("k");
+    if (rng.below(2) == 0) w.first->loop.set_paused(false);
+    w.world.run_for(5 * kSecond);
+    if (late && late->ok()) EXPECT_EQ(seen, "late");
+    EXPECT_EQ(other.get("k"), seen);
+    w.disk.set_slow(0);
+    other.close();
+    w.first->loop.set_paused(false);
+    KvWorld::wait_until_owned(*w.first);
+    EXPECT_EQ(w.first->get("k"), seen);
+  }
+}
+
+// What all processes together have seen of a counter that they increment with preconditions.
+struct Counter {
+  std::set<uint64_t> acknowledged;
+  uint64_t highest_seen = 0;
+  uint64_t reads = 0;
+  uint64_t increments = 0;
+};
+
+uint64_t number_of(const std::string& text) {
+  uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+Task<void> increment(KvProcess& process, Counter& counter, std::string key) {
+  const uint64_t before = counter.highest_seen;
+  const auto entry = co_await process.store->get(key);
+  if (!entry) co_return;
+  const uint64_t value = *entry ? number_of((*entry)->value) : 0;
+  EXPECT_GE(value, before) << "a read from before";
+  counter.highest_seen = std::max(counter.highest_seen, value);
+  ++counter.reads;
+  std::vector<Change> changes{put(key, std::to_string(value + 1))};
+  std::vector<Precondition> guards{{.key = key, .version = *entry ? (*entry)->version : 0}};
+  const auto applied = co_await process.store->apply(std::move(changes), std::move(guards));
+  if (!applied || !applied->done) co_return;
+  EXPECT_TRUE(counter.acknowledged.insert(value + 1).second) << "lost: " << value + 1;
+  counter.highest_seen = std::max(counter.highest_seen, value + 1);
+  ++counter.increments;
+}
+
+Task<void> increment_forever(KvProcess& process, Counter& counter, std::string key,
+                             int64_t pause_ns) {
+  do {
+    if (process.store != nullptr) co_await increment(process, counter, key);
+  } while (co_await sleep_for(process.loop, pause_ns));
+}
+
+class FightingOwners {
+ public:
+  explicit FightingOwners(uint64_t seed) : rng_(seed), w_(seed) {
+    const auto drift = static_cast<int64_t>(rng_.below(100'000)) - 50'000;  // 5 %
+    second_ = std::make_unique<KvProcess>(w_.world, w_.disk, seed + 1,
+                                          sim::ClockSkew{.drift_ppm = drift});
+  }
+
+  void run() {
+    for (KvProcess* const process : {w_.first.get(), second_.get()}) {
+      ASSERT_TRUE(process->open(small_options()).ok());
+    }
+    Gate one(w_.first->loop);
+    Gate two(second_->loop);
+    for (int i = 0; i < 2; ++i) {
+      one.spawn(increment_forever(*w_.first, counters_[i], std::to_string(i), 50 * kMillisecond));
+      two.spawn(increment_forever(*second_, counters_[i], std::to_string(i), 50 * kMillisecond));
+    }
+    for (int round = 0; round < 12; ++round) disturb();
+    w_.disk.set_slow(0);
+    w_.first->loop.set_paused(false);
+    second_->loop.set_paused(false);
+    w_.world.run_for(20 * kSecond);
+    EXPECT_NE(w_.first->store->owned(0), second_->store->owned(0));
+  }
+
+  Counter counters_[2];
+
+ private:
+  void disturb() {
+    w_.first->loop.set_paused(rng_.below(3) == 0);
+    second_->loop.set_paused(rng_.below(3) == 0);
+    w_.disk.set_slow(rng_.below(3) == 0 ? static_cast<int64_t>(rng_.below(kSecond)) : 0);
+    if (rng_.below(4) == 0) w_.disk.set_fault(sim::SimOp::write, 0.2, EIO);
+    w_.world.run_for(static_cast<int64_t>(rng_.below(12 * kSecond)));
+    w_.disk.set_fault(sim::SimOp::write, 0, 0);
+  }
+
+  SeededRng rng_;
+  KvWorld w_;
+  std::unique_ptr<KvProcess> second_;
+};
+
+TEST(FightingOwnersTest, CountersLoseNothingAndReadsAreNewest) {
+  uint64_t increments = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    FightingOwners owners(seed);
+    owners.run();
+    if (testing::Test::HasFailure()) break;
+    for (const Counter& counter : owners.counters_) increments += counter.increments;
+  }
+  EXPECT_GT(increments, 10'000U);
+}
+
+}  // namespace
+}  // namespace ff::kvstore
