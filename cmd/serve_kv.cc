@@ -202,7 +202,7 @@ Result<void> KvServer::serve(const net::Address& listening) {
          start_http_pages(client_.loop, client_.metrics, options_.daemon.http, "serve-kv",
                           [this] { return status(); }));
   watch_revocations();
-  gateway_.start(*store_);
+  gateway_.start(*store_, address_);
   session_.out.line("listening on {}", listening.text());
   Json data = {{"listen", listening.text()}, {"address", address_}};
   if (pages != nullptr) {

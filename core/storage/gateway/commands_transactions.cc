@@ -30,10 +30,10 @@ struct Transaction {
 };
 
 // Whether no watched key has changed.
-Result<bool> is_unchanged(kvstore::Store& store, const Transaction& transaction) {
+Result<bool> is_unchanged(const StoreAccess& access, const Transaction& transaction) {
   for (const auto& [key, version] : transaction.watched) {
-    const auto info = store.find(key);
-    if (!info) return store_reply(store, key, info.error());
+    const auto info = access.store.find(key);
+    if (!info) return access.reply_of(key, info.error());
     if ((*info ? (*info)->version : 0) != version) return false;
   }
   return true;
@@ -87,12 +87,12 @@ Task<Result<void>> run_exec(CommandCall& call) {
   KeyLocks::KeyLock lock(call.gateway.locks(), std::move(keys), true);
   FF_CO_TRY(co_await lock.wait());
   for (int attempt = 0; attempt < kExecAttemptsMax; attempt++) {
-    FF_CO_TRY(const bool unchanged, is_unchanged(call.gateway.store(), transaction));
+    FF_CO_TRY(const bool unchanged, is_unchanged(call.gateway.access(), transaction));
     if (!unchanged) {
       call.reply.null_array();
       co_return Result<void>();
     }
-    StoreView view(call.gateway.store(), call.gateway.loop(), call.gateway.now_ms());
+    StoreView view(call.gateway.access(), call.gateway.now_ms());
     const std::string replies = co_await run_all(call, transaction, view);
     const auto committed = co_await view.commit();
     if (!committed) co_return aborted(committed.error());
@@ -116,9 +116,9 @@ Task<Result<void>> run_watch(CommandCall& call) {
     co_return fail(Errc::usage, "ERR WATCH inside MULTI is not allowed");
   }
   for (size_t i = 1; i < call.size(); i++) {
-    kvstore::Store& store = call.view.store();
-    const auto info = store.find(call.word(i));
-    if (!info) co_return store_reply(store, call.word(i), info.error());
+    const StoreAccess& access = call.gateway.access();
+    const auto info = access.store.find(call.word(i));
+    if (!info) co_return access.reply_of(call.word(i), info.error());
     call.client.watched.try_emplace(call.word(i), *info ? (*info)->version : 0);
   }
   call.reply.ok();

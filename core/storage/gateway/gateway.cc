@@ -50,8 +50,8 @@ Result<net::Address> Gateway::listen(const net::Address& address) {
   return address_;
 }
 
-void Gateway::start(kvstore::Store& store) {
-  store_ = &store;
+void Gateway::start(kvstore::Store& store, std::string address) {
+  access_.emplace(StoreAccess{store, loop_, std::move(address)});
   if (listener_ != nullptr) accept_gate_.spawn(accept());
   accept_gate_.spawn(sweep());
 }
@@ -156,13 +156,13 @@ Counter& Gateway::counter_of(const CommandRow& row) {
 
 uint64_t Gateway::keys() const {
   uint64_t keys = 0;
-  for (uint32_t i = 0; i < store_->partitions(); i++) keys += store_->counts(i).keys;
+  for (uint32_t i = 0; i < store().partitions(); i++) keys += store().counts(i).keys;
   return keys;
 }
 
 uint32_t Gateway::owned_partitions() const {
   uint32_t owned = 0;
-  for (uint32_t i = 0; i < store_->partitions(); i++) owned += store_->owned(i) ? 1 : 0;
+  for (uint32_t i = 0; i < store().partitions(); i++) owned += store().owned(i) ? 1 : 0;
   return owned;
 }
 
@@ -173,7 +173,7 @@ Task<void> Gateway::execute(RedisClient& client, const CommandRow& row, RespRequ
   counter_of(row).add();
   Result<void> done;
   for (int attempt = 0; attempt < kAttemptsMax; attempt++) {
-    StoreView view(*store_, loop_, now_ms());
+    StoreView view(*access_, now_ms());
     RespWriter writer(reply, client.version);
     CommandCall call{*this, client, row, words, view, writer};
     done = co_await row.handler(call);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,8 @@ class Gateway {
   Result<net::Address> listen(const net::Address& address);
   // Begins to serve; without listen() only connections that the caller makes. The store outlives
   // close().
-  void start(kvstore::Store& store);
+  // `address`: where clients reach this process (kvstore::Options::address).
+  void start(kvstore::Store& store, std::string address);
   // Accepts no more clients and commands, waits up to `drain_ns` for commands under way and their
   // replies, and ends the rest.
   Task<void> close(int64_t drain_ns);
@@ -64,7 +66,8 @@ class Gateway {
   // For the commands and connections of the gateway.
   Loop& loop() { return loop_; }
   Rng& rng() { return rng_; }
-  kvstore::Store& store() { return *store_; }
+  const StoreAccess& access() const { return *access_; }
+  kvstore::Store& store() const { return access_->store; }
   KeyLocks& locks() { return locks_; }
   const PasswordCheck& passwords() const { return passwords_; }
   const GatewayOptions& options() const { return options_; }
@@ -100,7 +103,7 @@ class Gateway {
   const PasswordCheck& passwords_;
   const GatewayOptions options_;
   KeyLocks locks_;
-  kvstore::Store* store_ = nullptr;
+  std::optional<StoreAccess> access_;
   net::Address address_;
   std::unique_ptr<net::SocketListener> listener_;
   std::map<uint64_t, RedisConnection*> connections_;

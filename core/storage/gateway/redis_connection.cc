@@ -67,7 +67,8 @@ void RedisConnection::release_idle_memory() {
 Task<Result<void>> RedisConnection::read_requests() {
   for (size_t reads = 0;; reads++) {
     if (reads % kReadsInARow == kReadsInARow - 1) {
-      FF_CO_TRY(co_await YieldWait(loop_));
+      YieldWait yield(loop_);
+      FF_CO_TRY(co_await yield);
     }
     const std::array<ByteSpan, 1> space = {parser_.space()};
     FF_CO_TRY(const auto got, stream_->try_read(space));

@@ -2,10 +2,12 @@
 #include "storage/gateway/redis_numbers.h"
 
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <tuple>
 #include <utility>
 
 namespace ff::gateway {

@@ -11,17 +11,15 @@ Error wrong_type() {
   return fail(Errc::usage, "WRONGTYPE Operation against a key holding the wrong kind of value");
 }
 
-Error store_reply(const kvstore::Store& store, std::string_view key, const Error& error) {
+Error StoreAccess::reply_of(std::string_view key, const Error& error) const {
+  if (error.code == Errc::disk_full) return fail(error.code, "MISCONF {}", error.message);
+  if (error.code != Errc::stale) return fail(error.code, "ERR {}", error.message);
   const uint32_t slot = kvstore::redis_slot(key);
-  switch (error.code) {
-    case Errc::stale: {
-      const std::string owner = store.owner(store.partition_of(key));
-      if (!owner.empty()) return fail(Errc::stale, "MOVED {} {}", slot, owner);
-      return fail(Errc::stale, "CLUSTERDOWN Hash slot {} is not served", slot);
-    }
-    case Errc::disk_full: return fail(error.code, "MISCONF {}", error.message);
-    default: return fail(error.code, "ERR {}", error.message);
-  }
+  const std::string owner = store.owner(store.partition_of(key));
+  if (owner.empty()) return fail(error.code, "CLUSTERDOWN Hash slot {} is not served", slot);
+  if (owner != address) return fail(error.code, "MOVED {} {}", slot, owner);
+  // A former process with this address: nobody knows yet that it has ended.
+  return fail(error.code, "LOADING the gateway takes over slot {} within seconds", slot);
 }
 
 const kvstore::Change* StoreView::own_change(const std::string& key) const {
@@ -36,7 +34,7 @@ Result<std::optional<int64_t>> StoreView::find_expiry(const std::string& key) {
     return std::optional(own->expires_ms);
   }
   const auto found = store_.find(key);
-  if (!found) return store_reply(store_, key, found.error());
+  if (!found) return access_.reply_of(key, found.error());
   versions_.try_emplace(key, *found ? (*found)->version : 0);
   if (!*found) return std::optional<int64_t>();
   return std::optional((*found)->expires_ms);
@@ -52,7 +50,7 @@ Task<Result<std::optional<StoreView::StoredValue>>> StoreView::get(std::string k
     co_return value;
   }
   auto found = co_await store_.get(key);
-  if (!found) co_return store_reply(store_, key, found.error());
+  if (!found) co_return access_.reply_of(key, found.error());
   versions_.try_emplace(key, *found ? (*found)->version : 0);
   if (!*found) co_return value;
   value.emplace(StoredValue{std::move((*found)->value), (*found)->expires_ms});
@@ -74,7 +72,7 @@ Task<Result<std::vector<std::optional<std::string>>>> StoreView::get_strings(
   }
   auto found = co_await store_.get_many(keys);
   for (size_t i = 0; i < keys.size(); i++) {
-    if (!found[i]) co_return store_reply(store_, keys[i], found[i].error());
+    if (!found[i]) co_return access_.reply_of(keys[i], found[i].error());
     if (!*found[i] || stored_type((*found[i])->value) != ValueType::string) continue;
     values[i] = decode_string(std::move((*found[i])->value));
   }
@@ -136,7 +134,7 @@ std::vector<kvstore::Precondition> StoreView::preconditions() const {
 Task<Result<void>> StoreView::commit_partition(std::vector<kvstore::Change> changes) {
   const std::string key = changes.front().key;
   const auto applied = co_await store_.apply(std::move(changes));
-  if (!applied) co_return store_reply(store_, key, applied.error());
+  if (!applied) co_return access_.reply_of(key, applied.error());
   co_return Result<void>();
 }
 
@@ -153,10 +151,10 @@ Task<Result<bool>> StoreView::commit() {
   if (partitions.size() == 1) {
     auto& changes = partitions.begin()->second;
     const auto applied = co_await store_.apply(std::move(changes), std::move(conditions));
-    if (!applied) co_return store_reply(store_, first, applied.error());
+    if (!applied) co_return access_.reply_of(first, applied.error());
     co_return applied->done;
   }
-  TaskGroup writing(loop_);
+  TaskGroup writing(access_.loop);
   for (auto& [partition, changes] : partitions) writing.add(commit_partition(std::move(changes)));
   FF_CO_TRY(co_await writing.join());
   co_return true;

@@ -23,8 +23,16 @@ namespace ff::gateway {
 
 // The reply "WRONGTYPE ...".
 Error wrong_type();
-// The reply for an error of the store about this key.
-Error store_reply(const kvstore::Store& store, std::string_view key, const Error& error);
+
+// A store, and what a view of it needs besides.
+struct StoreAccess {
+  kvstore::Store& store;
+  Loop& loop;           // of the store
+  std::string address;  // where clients reach this process: kvstore::Options::address
+
+  // The reply for an error of the store about this key.
+  Error reply_of(std::string_view key, const Error& error) const;
+};
 
 class StoreView {
  public:
@@ -33,9 +41,9 @@ class StoreView {
     int64_t expires_ms = 0;  // 0: never
   };
 
-  // `loop`: of the store. `now_ms`: wall-clock time of the command. Both outlive the view.
-  StoreView(kvstore::Store& store, Loop& loop, int64_t now_ms)
-      : store_(store), loop_(loop), now_ms_(now_ms) {}
+  // `now_ms`: wall-clock time of the command. The store outlives the view.
+  StoreView(const StoreAccess& access, int64_t now_ms)
+      : access_(access), store_(access.store), now_ms_(now_ms) {}
 
   kvstore::Store& store() { return store_; }
   int64_t now_ms() const { return now_ms_; }
@@ -73,8 +81,8 @@ class StoreView {
   std::vector<kvstore::Precondition> preconditions() const;
   Task<Result<void>> commit_partition(std::vector<kvstore::Change> changes);
 
+  const StoreAccess& access_;
   kvstore::Store& store_;
-  Loop& loop_;
   const int64_t now_ms_;
   std::map<std::string, kvstore::Change> changes_;
   std::map<std::string, uint64_t> versions_;  // that were read; 0: there was no such key

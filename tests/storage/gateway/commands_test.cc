@@ -252,7 +252,7 @@ TEST_F(CommandsTest, ScanFindsEveryKeyOnce) {
     uint64_t cursor = 0;
     size_t pages = 0;
     do {
-      StoreView view(world_.store, world_.world.loop(), 1);
+      StoreView view(world_.gateway.access(), 1);
       const auto page = run_task(world_.world.loop(), read_key_page(view, cursor, count));
       found.insert(page->keys.begin(), page->keys.end());
       cursor = page->next;

@@ -61,7 +61,8 @@ class MemoryStore final : public kvstore::Store {
         kvstore::KeyInfo{entry->version, entry->expires_ms, entry->value.size()});
   }
   Task<Result<std::optional<kvstore::Entry>>> get(std::string key) override {
-    FF_CO_TRY(co_await YieldWait(loop_));
+    YieldWait yield(loop_);
+    FF_CO_TRY(co_await yield);
     FF_CO_TRY(check(key));
     std::optional<kvstore::Entry> found;
     if (const auto* const entry = live(key)) found = *entry;
@@ -75,7 +76,8 @@ class MemoryStore final : public kvstore::Store {
   }
   Task<Result<kvstore::Applied>> apply(std::vector<kvstore::Change> changes,
                                        std::vector<kvstore::Precondition> preconditions) override {
-    FF_CO_TRY(co_await YieldWait(loop_));
+    YieldWait yield(loop_);
+    FF_CO_TRY(co_await yield);
     if (before_apply) before_apply();
     for (const kvstore::Change& change : changes) {
       FF_CO_TRY(check(change.key));
@@ -90,7 +92,8 @@ class MemoryStore final : public kvstore::Store {
     co_return kvstore::Applied{true, version_};
   }
   Task<Result<ScanPage>> scan(uint32_t partition, uint64_t cursor, size_t limit) override {
-    FF_CO_TRY(co_await YieldWait(loop_));
+    YieldWait yield(loop_);
+    FF_CO_TRY(co_await yield);
     std::map<uint64_t, std::string> by_hash;
     for (const auto& [key, entry] : entries_) {
       if (partition_of(key) == partition && live(key) != nullptr) by_hash[hash_of(key)] = key;
@@ -113,7 +116,8 @@ class MemoryStore final : public kvstore::Store {
     return counts;
   }
   Task<Result<void>> clear(uint32_t partition) override {
-    FF_CO_TRY(co_await YieldWait(loop_));
+    YieldWait yield(loop_);
+    FF_CO_TRY(co_await yield);
     std::erase_if(entries_, [&](const auto& entry) {
       return partition_of(entry.first) == partition;
     });

@@ -118,6 +118,9 @@ TEST_F(RedisConnectionTest, ErrorsOfTheStore) {
   world_.store.others[partition] = "host:7000";
   EXPECT_EQ(client_.say("GET foo\r\n"), "-MOVED 12182 host:7000\r\n");
   EXPECT_EQ(client_.say("SET foo bar\r\n"), "-MOVED 12182 host:7000\r\n");
+  world_.store.others[partition] = "127.0.0.1:6379";
+  EXPECT_EQ(client_.say("GET foo\r\n"),
+            "-LOADING the gateway takes over slot 12182 within seconds\r\n");
   world_.store.others[partition] = "";
   EXPECT_EQ(client_.say("GET foo\r\n"), "-CLUSTERDOWN Hash slot 12182 is not served\r\n");
 }

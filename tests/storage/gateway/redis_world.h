@@ -85,7 +85,7 @@ class TextStream final : public net::Stream {
 struct RedisWorld {
   explicit RedisWorld(std::shared_ptr<const auth::Keyring> keyring = nullptr)
       : passwords(std::move(keyring), world.clock()) {
-    gateway.start(store);
+    gateway.start(store, "127.0.0.1:6379");
   }
   ~RedisWorld() {
     // A while at most: the gateway ends what is under way.
