@@ -55,8 +55,7 @@ Result<void> check_kv(const ServeKvOptions& options) {
 }
 
 // Clients prove who they are with passwords, which no network may see.
-Result<void> check_exposure(const ServeKvOptions& options, const net::TransportOptions& transport,
-                            const net::Address& listening) {
+Result<void> check_exposure(const net::TransportOptions& transport, const net::Address& listening) {
   if (rpc::is_local(listening)) return {};
   if (transport.keyring == nullptr) {
     Error error = fail(Errc::refused, "{}: other machines could connect, but there is no key",
@@ -140,11 +139,10 @@ Result<void> KvServer::open_folder() {
   if (managers_.empty()) {
     FF_TRY(managers_, parse_meta(options_.meta));
   }
-  FF_TRY(cluster_, ClusterAccess::open(session_.stop, local_,
-                                       {.url = url,
-                                        .meta = options_.meta,
-                                        .net = options_.daemon.net,
-                                        .name = "serve-kv"}));
+  FF_TRY(cluster_,
+         ClusterAccess::open(
+             session_.stop, local_,
+             {.url = url, .meta = options_.meta, .net = options_.daemon.net, .name = "serve-kv"}));
   cluster_path_ = url.path;
   folder_ = cluster_->path(url.path);
   return {};
@@ -162,8 +160,7 @@ Result<void> KvServer::open_store() {
   FF_TRY(store_,
          run_task(client_.loop, cancel_on_stop(client_.loop, session_.stop, std::move(opening))));
   FF_TRY(const auto info, disk.info(folder_));
-  passwords_.set_folder(
-      {.owner = info.uid, .mode = info.mode, .cluster_path = cluster_path_});
+  passwords_.set_folder({.owner = info.uid, .mode = info.mode, .cluster_path = cluster_path_});
   return {};
 }
 
@@ -198,9 +195,8 @@ Task<void> KvServer::close() {
 }
 
 Result<void> KvServer::serve(const net::Address& listening) {
-  FF_TRY(const auto pages,
-         start_http_pages(client_.loop, client_.metrics, options_.daemon.http, "serve-kv",
-                          [this] { return status(); }));
+  FF_TRY(const auto pages, start_http_pages(client_.loop, client_.metrics, options_.daemon.http,
+                                            "serve-kv", [this] { return status(); }));
   watch_revocations();
   gateway_.start(*store_, address_);
   session_.out.line("listening on {}", listening.text());
@@ -241,7 +237,7 @@ Result<void> run_serve_kv(Session& session, const ServeKvOptions& options) {
   FF_TRY(auto transport, transport_options(disk, options.daemon.net, auth::Role::meta));
   FF_TRY(check_root_key(transport));
   FF_TRY(const auto wanted, net::parse_address(options.daemon.listen));
-  FF_TRY(check_exposure(options, transport, wanted));
+  FF_TRY(check_exposure(transport, wanted));
   raise_descriptor_limit();
   KvServer server(session, options, std::move(transport));
   return server.run(wanted);
@@ -252,7 +248,8 @@ std::string command_list() {
   std::string text;
   std::string_view group;
   for (const gateway::CommandRow& row : gateway::command_table()) {
-    text += row.group == group ? ", " : fmt::format("{}{}: ", text.empty() ? "" : "\n\n", row.group);
+    text +=
+        row.group == group ? ", " : fmt::format("{}{}: ", text.empty() ? "" : "\n\n", row.group);
     group = row.group;
     text += gateway::upper_case(row.name);
   }
@@ -265,11 +262,14 @@ void declare_serve_kv(Command& serve) {
   auto& options = serve.keep<ServeKvOptions>();
   serve.about(
       "Serves a store of keys and values to programs that speak the protocol of Redis (versions 2 "
-      "and 3). FOLDER is a local folder, or ff://HOST:PORT[,HOST:PORT]/PATH in a cluster (ff:///PATH "
-      "uses --meta); the store is made if there is none. The folder has everything: a gateway may be "
+      "and 3). FOLDER is a local folder, or ff://HOST:PORT[,HOST:PORT]/PATH in a cluster "
+      "(ff:///PATH "
+      "uses --meta); the store is made if there is none. The folder has everything: a gateway may "
+      "be "
       "killed, and started on any machine.\n\nWhat a gateway has acknowledged is not lost when it "
       "dies; with --sync not by a power loss either. Several gateways may serve one folder in a "
-      "cluster: each partition of the store has one owner at a time, the others reply MOVED with its "
+      "cluster: each partition of the store has one owner at a time, the others reply MOVED with "
+      "its "
       "address, and when it dies they take its partitions over within 10 s. Give them all an ff:// "
       "FOLDER, not a mount.\n\nThe commands of one client begin in their order, and those on one "
       "key run one after the other, for all clients. EXEC is atomic, and its keys must be of one "
@@ -277,27 +277,33 @@ void declare_serve_kv(Command& serve) {
       "{user1}:mail. MSET, DEL and RENAME of keys of several slots are not atomic. A hash is one "
       "value: a change of a field writes all of it. Keys have at most 32,767 bytes, values 64 MiB; "
       "there is one database. When the disk is full, writes get the error MISCONF, and reads go on."
-      "\n\nWith --key, which must hold the root key of the cluster, clients log in with AUTH or HELLO "
+      "\n\nWith --key, which must hold the root key of the cluster, clients log in with AUTH or "
+      "HELLO "
       "AUTH. The password is the text of a token ('ff admin user token') or another key file, in "
       "lines or with spaces in their place; the user is 'default' or the name in the token. The "
-      "gateway checks it with the root key, without asking the cluster; it follows the revoked keys "
-      "of --meta or of FOLDER, and ends clients with such keys. A token reads and writes if its user "
+      "gateway checks it with the root key, without asking the cluster; it follows the revoked "
+      "keys "
+      "of --meta or of FOLDER, and ends clients with such keys. A token reads and writes if its "
+      "user "
       "owns FOLDER, otherwise as the mode of FOLDER says for others.\n\nClients on other machines "
       "need TLS, which the settings net.tls-cert, net.tls-key and net.tls-ca turn on (clients need "
       "certificates, too), or net.security = \"trusted-network\".\n\nCommands:\n\n" +
       command_list());
   serve.argument("FOLDER", text(options.folder, "FOLDER"), "Folder of the store");
   declare_meta(serve, options.meta);
-  serve.flag("--sync", options.sync,
-             "Acknowledge changes when they are durable: a power loss then loses none, and each "
-             "change waits for the disk")
+  serve
+      .flag("--sync", options.sync,
+            "Acknowledge changes when they are durable: a power loss then loses none, and each "
+            "change waits for the disk")
       .config("serve-kv.sync");
-  serve.option("--max-bytes", size(options.max_bytes),
-               "Evict the keys that were not used for longest when the store has more bytes; 0: no "
-               "limit")
+  serve
+      .option("--max-bytes", size(options.max_bytes),
+              "Evict the keys that were not used for longest when the store has more bytes; 0: no "
+              "limit")
       .config("serve-kv.max-bytes");
-  serve.option("--partitions", number(options.partitions, "N"),
-               "Parts of a new store, each with a file that is written one change after the other")
+  serve
+      .option("--partitions", number(options.partitions, "N"),
+              "Parts of a new store, each with a file that is written one change after the other")
       .config("serve-kv.partitions");
   declare_daemon(serve, options.daemon, "serve-kv");
   serve.example("ff serve-kv ff:///cache --key cluster.key", "a cache in the file system");

@@ -360,7 +360,7 @@ def clients(folder):
     daemon = serve(f"{folder}/kv", "--http", "0")
     expect(cli(daemon.port, "SET", "k", "v"), "OK\n")
     expect(cli(daemon.port, "-3", "GET", "k"), "v\n")
-    expect(cli(daemon.port, "NOSUCH"), "ERR unknown command 'NOSUCH', with args beginning with: \n\n")
+    expect(cli(daemon.port, "NOSUCH")[:28], "ERR unknown command 'NOSUCH'")
     mass = "".join(f"SET m:{i} {i}\n" for i in range(20_000))
     assert "errors: 0, replies: 20000" in cli(daemon.port, "--pipe", text=mass)
     expect(len(cli(daemon.port, "--scan", "--pattern", "m:*").split()), 20_000)
@@ -511,16 +511,19 @@ def login(folder):
     key = f"{folder}/cluster.key"
     with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
         file.write(os.urandom(32).hex() + "\n")
-    manager = Daemon("serve-meta", "--listen", "127.0.0.1:0", "--dir", f"{folder}/meta", "--key", key)
+    manager = Daemon("serve-meta", "--listen", "127.0.0.1:0", "--dir", f"{folder}/meta",
+                     "--key", key)
     settings = {"FF_META": manager.address, "FF_KEY": key}
     run("admin", "init", **settings)
-    own, other = os.getuid(), os.getuid() + 1
-    for name, uid in (("ann", own), ("bob", other)):
+    own = os.getuid() or 1000
+    os.mkdir(f"{folder}/kv", 0o755)
+    if own != os.getuid():
+        os.chown(f"{folder}/kv", own, own)
+    for name, uid in (("ann", own), ("bob", own + 1)):
         run("admin", "user", "add", name, "--uid", str(uid), "--token-file", f"{folder}/{name}",
             **settings)
     with open(f"{folder}/ann") as ann_file, open(f"{folder}/bob") as bob_file:
         ann, bob = ann_file.read(), bob_file.read()
-    os.umask(0o022)
     daemon = serve(f"{folder}/kv", FF_KEY=key, FF_META=manager.address)
     client = redis.Redis(port=daemon.port, password=ann)
     expect(client.set("k", "v"), True)
@@ -562,29 +565,26 @@ def ended(connection):
 
 
 def cluster(folder):
-    env = {"FF_STATE": f"{folder}/state"}
-    run("up", "--dir", f"{folder}/cluster", **env)
+    state = {"FF_STATE": f"{folder}/state"}
+    text = run("up", "--dir", f"{folder}/cluster", **state)
     try:
-        with open(f"{folder}/cluster/cluster.key"):
-            pass
-        words = run("up", "--dir", f"{folder}/cluster", **env)
-        exports = dict(part.split("=", 1) for line in words.splitlines() if "FF_META=" in line
-                       for part in line.split() if "=" in part)
-        settings = {name: value.strip("'\";") for name, value in exports.items()}
-        daemon = serve("ff:///cache", **settings, **env)
-        with open(settings["FF_KEY"]) as file:
-            assert file.read(8)
-        admin = run("admin", "key", "create", "admin/kv", **settings, **env)
-        client = redis.Redis(port=daemon.port, password=admin)
+        line = next(line for line in text.splitlines() if "FF_META=" in line)
+        settings = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        settings["FF_KEY"] = settings["FF_KEY"].strip("'")
+        run("admin", "key", "create", "admin/kv", "--key-file", f"{folder}/admin.key", **settings)
+        with open(f"{folder}/admin.key") as file:
+            password = file.read()
+        daemon = serve("ff:///cache", **settings)
+        client = redis.Redis(port=daemon.port, password=password)
         client.mset({f"k{i}": f"v{i}" for i in range(2000)})
         daemon.kill()
-        daemon = serve("ff:///cache", **settings, **env)
-        client = redis.Redis(port=daemon.port, password=admin)
+        daemon = serve("ff:///cache", **settings)
+        client = redis.Redis(port=daemon.port, password=password)
         until("its partitions are claimed", lambda: client.info("store")["owned_partitions"] == 16)
         expect(client.mget(["k0", "k1999"]), [b"v0", b"v1999"])
         daemon.stop()
     finally:
-        run("down", "--dir", f"{folder}/cluster", "--purge", "--yes", **env)
+        run("down", "--dir", f"{folder}/cluster", "--purge", "--yes", **state)
 
 
 PARTS = {part.__name__: part for part in (replies, clients, killed, full, login, cluster)}

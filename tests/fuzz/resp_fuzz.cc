@@ -58,8 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
 std::vector<std::string> fuzz_seeds() {
   const std::string set = "*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\nva\r\nl\r\n";
-  return {set,
-          set + "PING\r\n" + set,
+  return {set, set + "PING\r\n" + set,
           "*1\r\n$4\r\nPING\r\n*0\r\n*-1\r\n\r\nGET \"a b\\x41\" 'c'\r\n",
           "*2\r\n$0\r\n\r\n$40000\r\n" + std::string(40'000, 'v') + "\r\n",
           "*1048576\r\n$536870912\r\n"};

@@ -107,7 +107,7 @@ class Gateway {
   net::Address address_;
   std::unique_ptr<net::SocketListener> listener_;
   std::map<uint64_t, RedisConnection*> connections_;
-  size_t connecting_ = 0;                             // TLS handshakes
+  size_t connecting_ = 0;  // TLS handshakes
   uint64_t next_id_ = 1;
   uint64_t commands_run_ = 0;
   int64_t started_ns_ = 0;

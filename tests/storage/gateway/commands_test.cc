@@ -30,8 +30,7 @@ class CommandsTest : public testing::Test {
 
 const std::string kNil = "$-1", kOk = "+OK", kSyntax = "-ERR syntax error";
 const std::string kNotInteger = "-ERR value is not an integer or out of range";
-const std::string kWrongType =
-    "-WRONGTYPE Operation against a key holding the wrong kind of value";
+const std::string kWrongType = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
 TEST_F(CommandsTest, Set) {
   expect({{"GET k", kNil},
@@ -88,22 +87,22 @@ TEST_F(CommandsTest, OtherWaysToSet) {
 }
 
 TEST_F(CommandsTest, PartsOfStrings) {
-  expect({{"SET k Hello", kOk},
-          {"GETRANGE k 1 3", "$3\r\nell"},
-          {"GETRANGE k -3 -1", "$3\r\nllo"},
-          {"GETRANGE k 3 1", "$0\r\n"},
-          {"GETRANGE k 0 100", "$5\r\nHello"},
-          {"GETRANGE none 0 -1", "$0\r\n"},
-          {"SETRANGE k 7 World", ":12"},
-          {"STRLEN k", ":12"},
-          {"SETRANGE none 5 \"\"", ":0"},
-          {"EXISTS none", ":0"},
-          {"SETRANGE k -1 x", "-ERR offset is out of range"},
-          {"SETRANGE k 67108864 x",
-           "-ERR string exceeds maximum allowed size (proto-max-bulk-len)"},
-          {"APPEND k !", ":13"},
-          {"APPEND fresh ab", ":2"},
-          {"STRLEN none", ":0"}});
+  expect(
+      {{"SET k Hello", kOk},
+       {"GETRANGE k 1 3", "$3\r\nell"},
+       {"GETRANGE k -3 -1", "$3\r\nllo"},
+       {"GETRANGE k 3 1", "$0\r\n"},
+       {"GETRANGE k 0 100", "$5\r\nHello"},
+       {"GETRANGE none 0 -1", "$0\r\n"},
+       {"SETRANGE k 7 World", ":12"},
+       {"STRLEN k", ":12"},
+       {"SETRANGE none 5 \"\"", ":0"},
+       {"EXISTS none", ":0"},
+       {"SETRANGE k -1 x", "-ERR offset is out of range"},
+       {"SETRANGE k 67108864 x", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)"},
+       {"APPEND k !", ":13"},
+       {"APPEND fresh ab", ":2"},
+       {"STRLEN none", ":0"}});
 }
 
 TEST_F(CommandsTest, Numbers) {
@@ -232,7 +231,7 @@ TEST_F(CommandsTest, ConnectionsAndServer) {
           {"CLIENT", "-ERR wrong number of arguments for 'client' command"},
           {"FOO a b", "-ERR unknown command 'FOO', with args beginning with: 'a' 'b' "},
           {"COMMAND COUNT", fmt::format(":{}", command_table().size())},
-          {"CONFIG GET maxmemor*y", "*2\r\n$9\r\nmaxmemory\r\n$1\r\n0"},
+          {"CONFIG GET maxmemor[y]", "*2\r\n$9\r\nmaxmemory\r\n$1\r\n0"},
           {"HELLO 4", "-NOPROTO unsupported protocol version"},
           {"HELLO 3 FOO", "-ERR Syntax error in HELLO option 'FOO'"},
           {"DISCARD", "-ERR DISCARD without MULTI"},

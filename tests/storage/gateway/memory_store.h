@@ -57,8 +57,7 @@ class MemoryStore final : public kvstore::Store {
     FF_TRY(check(key));
     const auto* const entry = live(std::string(key));
     if (entry == nullptr) return std::optional<kvstore::KeyInfo>();
-    return std::optional(
-        kvstore::KeyInfo{entry->version, entry->expires_ms, entry->value.size()});
+    return std::optional(kvstore::KeyInfo{entry->version, entry->expires_ms, entry->value.size()});
   }
   Task<Result<std::optional<kvstore::Entry>>> get(std::string key) override {
     YieldWait yield(loop_);
@@ -118,9 +117,8 @@ class MemoryStore final : public kvstore::Store {
   Task<Result<void>> clear(uint32_t partition) override {
     YieldWait yield(loop_);
     FF_CO_TRY(co_await yield);
-    std::erase_if(entries_, [&](const auto& entry) {
-      return partition_of(entry.first) == partition;
-    });
+    std::erase_if(entries_,
+                  [&](const auto& entry) { return partition_of(entry.first) == partition; });
     co_return Result<void>();
   }
   std::vector<std::string> damage() const override { return {}; }

@@ -20,8 +20,8 @@ class PasswordCheckTest : public testing::Test {
     return key;
   }
   static auth::Entity user(const std::string& name, uint32_t uid) {
-    return {.role = auth::Role::user, .name = name, .serial = 5, .generation = 1,
-            .uids = {{uid, uid}}};
+    return {
+        .role = auth::Role::user, .name = name, .serial = 5, .generation = 1, .uids = {{uid, uid}}};
   }
   std::string token(const auth::Entity& entity) { return auth::make_key_text(root_, entity); }
   std::string reply(std::string_view name, std::string_view password) {

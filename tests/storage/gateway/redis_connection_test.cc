@@ -127,9 +127,10 @@ TEST_F(RedisConnectionTest, ErrorsOfTheStore) {
 
 TEST_F(RedisConnectionTest, TransactionsAreOneChange) {
   const size_t before = world_.store.applied;
-  EXPECT_EQ(client_.say("MULTI\r\nSET {t}a 1\r\nINCR {t}a\r\nHSET {t}b f v\r\nINCR {t}b\r\nEXEC\r\n"),
-            "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*4\r\n+OK\r\n:2\r\n:1\r\n"
-            "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");
+  EXPECT_EQ(
+      client_.say("MULTI\r\nSET {t}a 1\r\nINCR {t}a\r\nHSET {t}b f v\r\nINCR {t}b\r\nEXEC\r\n"),
+      "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*4\r\n+OK\r\n:2\r\n:1\r\n"
+      "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");
   EXPECT_EQ(world_.store.applied, before + 1);
   EXPECT_EQ(client_.say("GET {t}a\r\n"), "$1\r\n2\r\n");
 }

@@ -52,7 +52,8 @@ TEST(RedisNumbersTest, Patterns) {
   refuses("", {"a"});
   matches("", {""});
   // Takes quadratic time at most.
-  refuses(std::string(50, '*') + "b" + std::string(50, '*') + "c", {std::string(5000, 'b').c_str()});
+  refuses(std::string(50, '*') + "b" + std::string(50, '*') + "c",
+          {std::string(5000, 'b').c_str()});
 }
 
 }  // namespace

@@ -112,8 +112,7 @@ TEST(RespParserTest, BadInputHasTheErrorsOfRedis) {
   EXPECT_EQ(error_of("*1\r\n$1\r\nabc"), "Protocol error: expected CRLF behind a bulk string");
   EXPECT_EQ(error_of("get \"a\r\n"), "Protocol error: unbalanced quotes in request");
   EXPECT_EQ(error_of(std::string(70'000, 'a')), "Protocol error: too big inline request");
-  EXPECT_EQ(error_of("*" + std::string(70'000, '1')),
-            "Protocol error: too big mbulk count string");
+  EXPECT_EQ(error_of("*" + std::string(70'000, '1')), "Protocol error: too big mbulk count string");
   EXPECT_EQ(error_of("*1\r\n$" + std::string(70'000, '1')),
             "Protocol error: too big bulk count string");
   std::string large = encode_request({std::string(40'000, 'x')});
@@ -135,9 +134,10 @@ TEST(RespParserTest, AllWordsOfARequestAreBounded) {
   limits.request_max = 100;
   EXPECT_EQ(error_of(encode_request({std::string(60, 'x'), std::string(60, 'x')}), limits),
             "Protocol error: too big request");
-  EXPECT_EQ(error_of(encode_request({std::string(60, 'x')}) + encode_request({std::string(60, 'x')}),
-                     limits),
-            "none");
+  EXPECT_EQ(
+      error_of(encode_request({std::string(60, 'x')}) + encode_request({std::string(60, 'x')}),
+               limits),
+      "none");
 }
 
 // A length costs nothing before its bytes arrive.
@@ -151,7 +151,8 @@ TEST(RespParserTest, WhatIsAnnouncedTakesNoMemory) {
 TEST(RespParserTest, APipelineOfManyRequests) {
   constexpr size_t kRequests = 100'000;
   std::string text;
-  for (size_t i = 0; i < kRequests; i++) text += encode_request({"SET", std::to_string(i), "value"});
+  for (size_t i = 0; i < kRequests; i++)
+    text += encode_request({"SET", std::to_string(i), "value"});
   RespParser parser;
   const auto all = parse_in_pieces(parser, text, SIZE_MAX).value();
   ASSERT_EQ(all.size(), kRequests);
