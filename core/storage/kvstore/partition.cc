@@ -304,10 +304,10 @@ Task<Result<void>> Partition::read_key(TableEntry entry, std::optional<std::stri
   co_return {};
 }
 
-Task<Result<Store::ScanPage>> Partition::scan(uint64_t cursor, size_t limit) {
+Task<Result<ScanPage>> Partition::scan(uint64_t cursor, size_t limit) {
   FF_CO_TRY(serving());
   std::vector<TableEntry> entries;
-  Store::ScanPage page;
+  ScanPage page;
   for (const TableEntry* at = table_.from(cursor); at != nullptr; at = table_.next(at)) {
     const bool full = entries.size() >= std::max<size_t>(limit, 1);
     // Keys that differ in the low half of the hash only are on one page.

@@ -19,10 +19,10 @@
 #include "platform/base/rng.h"
 #include "platform/base/wait.h"
 #include "platform/io/async.h"
+#include "storage/kvstore/calls.h"
 #include "storage/kvstore/claim.h"
 #include "storage/kvstore/key_table.h"
 #include "storage/kvstore/segment.h"
-#include "storage/kvstore/store.h"
 
 namespace ff::kvstore {
 
@@ -86,7 +86,7 @@ class Partition {
   Result<std::optional<KeyInfo>> find(std::string_view key);
   Task<Result<std::optional<Entry>>> get(std::string key);
   Task<Result<Applied>> apply(std::vector<Change> changes, std::vector<Precondition> guards);
-  Task<Result<Store::ScanPage>> scan(uint64_t cursor, size_t limit);
+  Task<Result<ScanPage>> scan(uint64_t cursor, size_t limit);
   Task<Result<void>> clear();
   Counts counts() const;
 
@@ -156,6 +156,7 @@ class Partition {
   Result<void> check_sizes(const std::vector<Change>& changes) const;
   Task<void> submit(std::shared_ptr<Group> group);
   Task<void> commit_queued();
+  Task<Result<void>> nothing_to_write();
   Task<Result<void>> write_batch(Batch& batch);
   Task<Result<void>> ensure_segment(uint64_t bytes);
   void encode(Group& group, Batch& batch);
@@ -190,6 +191,7 @@ class Partition {
   std::vector<std::shared_ptr<Segment>> segments_;  // by TableEntry::segment; null: free
   uint32_t active_ = TableEntry::kMaxSegments;      // gets records; kMaxSegments: none
   SegmentHead next_header_;                         // of the next segment
+  bool failed_write_ = false;  // and no segment since that says how many bytes were valid
   uint64_t next_version_ = 1;
   uint64_t keys_ = 0;
   uint64_t live_bytes_ = 0;  // of the records of these keys

@@ -128,10 +128,11 @@ Task<void> Partition::submit(std::shared_ptr<Group> group) {
 
 Task<void> Partition::run(std::shared_ptr<Partition> self) {
   Partition& me = *self;
-  while (co_await me.work_.wait()) {
+  for (bool going = true; going;) {
+    const auto woken = co_await me.work_.wait();
     me.work_.reset();
-    while (!me.queue_.empty() && !me.lost_) co_await me.commit_queued();
-    if (me.lost_ || me.stopping_) break;
+    while (woken && !me.queue_.empty() && !me.lost_) co_await me.commit_queued();
+    going = woken && !me.lost_ && !me.stopping_;
   }
   me.lost_ = me.lost_ || !me.stopping_;
   me.stopping_ = true;
@@ -164,7 +165,7 @@ Task<void> Partition::commit_queued() {
   }
   Result<void> written;
   if (batch.staged.empty()) {
-    written = serving();  // what the index says is an answer only then
+    written = co_await nothing_to_write();
   } else {
     written = co_await write_batch(batch);
     store_.metrics.commits.add();
@@ -179,6 +180,15 @@ Task<void> Partition::commit_queued() {
     }
     group->done.set();
   }
+}
+
+// What the index says is an answer only while the lease lasts, and if no failed write can still
+// turn out to have happened.
+Task<Result<void>> Partition::nothing_to_write() {
+  FF_CO_TRY(serving());
+  if (!failed_write_) co_return {};
+  FF_CO_TRY(co_await ensure_segment(0));
+  co_return co_await claims_->check();
 }
 
 Task<Result<void>> Partition::write_batch(Batch& batch) {
@@ -197,6 +207,7 @@ Task<Result<void>> Partition::write_batch(Batch& batch) {
   }
   if (!written) {
     segment.bounded = true;
+    failed_write_ = true;
     retire();
     co_return written;
   }
@@ -226,6 +237,7 @@ Task<Result<void>> Partition::ensure_segment(uint64_t bytes) {
   FF_CO_TRY(auto made,
             co_await create_segment(store_.disk, store_.queue, claims_->dir(), next_header_, size));
   ++next_header_.number;
+  failed_write_ = false;
   active_ = add_segment(std::move(made));
   co_return {};
 }

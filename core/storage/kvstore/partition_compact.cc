@@ -31,6 +31,7 @@ Task<void> Partition::maintain() {
       segments_[*victim]->damaged = true;
       continue;
     }
+    if (compacted.error().code == Errc::interrupted) break;
     log_warning("compaction failed",
                 {{"partition", number_}, {"error", compacted.error().message}});
     compact_after_ns_ = store_.loop.now_ns() + kRetryNs;
@@ -68,7 +69,9 @@ Task<void> Partition::seal_retired() {
       continue;
     segment->seal_tried = true;
     const auto sealed = co_await seal_segment(store_.queue, store_.loop, *segment, store_.secret);
-    if (!sealed) {
+    if (!sealed && sealed.error().code == Errc::interrupted) {
+      segment->seal_tried = false;
+    } else if (!sealed) {
       log_warning("a segment has no footer", {{"error", sealed.error().message}});
     }
   }
@@ -156,7 +159,7 @@ Task<Result<bool>> Partition::copy_live(uint32_t slot, const SegmentIndex& index
                      .from_offset = record.offset});
     bytes += padded(record.length);
     if (bytes < kCopyBytes) continue;
-    FF_CO_TRY(co_await submit_copies(std::exchange(steps, {})));
+    FF_CO_TRY(co_await submit_copies(std::exchange(steps, std::vector<Step>())));
     store_.metrics.compacted_bytes.add(std::exchange(bytes, 0));
   }
   if (!steps.empty()) {

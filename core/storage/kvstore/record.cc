@@ -3,7 +3,7 @@
 
 #include "platform/simd/crc32c.h"
 #include "platform/simd/digest.h"
-#include "storage/kvstore/store.h"
+#include "storage/kvstore/calls.h"
 
 namespace ff::kvstore {
 
@@ -13,18 +13,6 @@ constexpr std::string_view kSegmentMagic = "FFKVSEG1";
 constexpr std::string_view kFooterMagic = "FFKVIDX1";
 constexpr uint8_t kMore = 1;
 constexpr size_t kHashBytes = 16;
-
-// CRC16 (XMODEM), polynomial 0x1021.
-uint16_t crc16(std::string_view text) {
-  uint16_t crc = 0;
-  for (const char c : text) {
-    crc = static_cast<uint16_t>(crc ^ (static_cast<uint8_t>(c) << 8));
-    for (int bit = 0; bit < 8; ++bit) {
-      crc = static_cast<uint16_t>((crc & 0x8000) != 0 ? (crc << 1) ^ 0x1021 : crc << 1);
-    }
-  }
-  return crc;
-}
 
 // Of a header without its two CRCs, and the key.
 uint32_t header_crc(ByteView bytes, size_t key_bytes) {
@@ -45,17 +33,6 @@ IndexedRecord parse_indexed(const std::byte* at) {
 bool known_kind(RecordKind kind) { return kind == RecordKind::put || kind == RecordKind::remove; }
 
 }  // namespace
-
-uint32_t redis_slot(std::string_view key) {
-  const size_t open = key.find('{');
-  if (open != std::string_view::npos) {
-    const size_t close = key.find('}', open + 1);
-    if (close != std::string_view::npos && close > open + 1) {
-      key = key.substr(open + 1, close - open - 1);
-    }
-  }
-  return crc16(key) % kRedisSlots;
-}
 
 KeyHash hash_key(std::string_view secret, std::string_view key) {
   static thread_local simd::Digester digester(simd::DigestKind::xxh128);

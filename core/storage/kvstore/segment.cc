@@ -202,6 +202,8 @@ Task<Result<void>> seal_segment(io::AsyncQueue& queue, Loop& loop, Segment& segm
     segment.damaged = true;  // a footer would hide it
     co_return fail(Errc::corrupt, "{}: damaged records", segment.path);
   }
+  // First the records: after a power loss, a footer must not point to what was never stored.
+  FF_CO_TRY(co_await sync_segment(queue, segment));
   const std::string footer = encode_footer(index.records, segment.end);
   FF_CO_TRY(co_await queue.write(*segment.file, as_bytes(footer), segment.end));
   FF_CO_TRY(segment.file->truncate(segment.end + footer.size()));

@@ -299,15 +299,25 @@ void StoreImpl::drop_lost() {
 }
 
 Task<void> StoreImpl::beat_loop() {
-  while (co_await sleep_for(context_.loop, context_.options.heartbeat_ns)) co_await beat();
+  for (;;) {
+    const auto slept = co_await sleep_for(context_.loop, context_.options.heartbeat_ns);
+    if (!slept) co_return;
+    co_await beat();
+  }
 }
 
 Task<void> StoreImpl::claim_loop() {
-  while (co_await sleep_for(context_.loop, context_.options.heartbeat_ns)) co_await claim_free();
+  for (;;) {
+    const auto slept = co_await sleep_for(context_.loop, context_.options.heartbeat_ns);
+    if (!slept) co_return;
+    co_await claim_free();
+  }
 }
 
 Task<void> StoreImpl::maintain_loop() {
-  while (co_await sleep_for(context_.loop, context_.options.heartbeat_ns)) {
+  for (;;) {
+    const auto slept = co_await sleep_for(context_.loop, context_.options.heartbeat_ns);
+    if (!slept) co_return;
     for (uint32_t i = 0; i < context_.partitions; ++i) {
       const auto own = places_[i].own;
       if (own != nullptr) co_await own->maintain();
@@ -418,6 +428,9 @@ Counts Store::counts() const {
 Task<Result<std::unique_ptr<Store>>> Store::open(io::Disk& disk, Loop& loop, Rng& rng,
                                                  Metrics& metrics, std::string folder,
                                                  Options options) {
+  // Limits of the format: 32 GiB in a segment, 32 bits for a record.
+  options.segment_bytes = std::min(options.segment_bytes, 16 * kGiB);
+  options.max_value_bytes = std::min(options.max_value_bytes, kGiB);
   FF_CO_TRY(io::make_dirs(disk, folder, 0700));
   FF_CO_TRY(auto settings, open_settings(disk, rng, folder, options.partitions));
   auto store = std::make_unique<StoreImpl>(disk, loop, rng, metrics, std::move(folder),

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "platform/base/gate.h"
 #include "platform/base/metrics.h"
 #include "platform/base/rng.h"
+#include "platform/base/text.h"
 #include "platform/io/files.h"
 #include "platform/sim/sim_disk.h"
 #include "platform/sim/sim_world.h"
@@ -21,6 +23,12 @@
 namespace ff::kvstore {
 
 inline const std::string kFolder = "/kv";
+
+// How many seeds a random test runs: FF_KVSTORE_SEEDS, or a few.
+inline uint64_t seeds(uint64_t few) {
+  const char* const given = std::getenv("FF_KVSTORE_SEEDS");
+  return given == nullptr ? few : parse_u64(given).value_or(few);
+}
 
 inline Change put(std::string key, std::string value, int64_t expires_ms = 0) {
   return {.key = std::move(key), .value = std::move(value), .expires_ms = expires_ms};

@@ -8,9 +8,9 @@
 
 #include "platform/base/rng.h"
 #include "platform/base/text.h"
+#include "storage/kvstore/calls.h"
 #include "storage/kvstore/claim.h"
 #include "storage/kvstore/key_table.h"
-#include "storage/kvstore/store.h"
 
 namespace ff::kvstore {
 namespace {
@@ -41,25 +41,35 @@ TEST(RecordFormat, SlotsAreThoseOfRedisCluster) {
 
 // A store that these bytes do not describe any more cannot be opened by this version.
 TEST(RecordFormat, IsFrozen) {
-  EXPECT_EQ(hex_of(sample_record()), FROZEN_RECORD);
+  EXPECT_EQ(hex_of(sample_record()),
+            "f835c6d7280000008d846f9103000101221100000000000005040302010000006b657976616c7565");
   std::string removal;
   const std::string hash = removal_key(hash_key(kSecret, "key"));
   append_record(removal, {.kind = RecordKind::remove, .version = 7, .key = hash});
-  EXPECT_EQ(hex_of(removal), FROZEN_REMOVAL);
-  EXPECT_EQ(hex_of(encode_header({.epoch = 3, .number = 9, .previous = 8, .previous_end = 200})),
-            FROZEN_HEADER);
+  EXPECT_EQ(
+      hex_of(removal),
+      "6fe81be2300000009abccbad1000020007000000000000000000000000000000e934f327c9582b9f4e43c934"
+      "fd21a7ef");
+  EXPECT_EQ(
+      hex_of(encode_header({.epoch = 3, .number = 9, .previous = 8, .previous_end = 200})),
+      "46464b5653454731030000000000000009000000000000000800000000000000c80000000000000000000000"
+      "00000000000000000000000000000000461f97cd");
   const IndexedRecord record{.hash = hash_key(kSecret, "key"),
                              .version = 5,
                              .expires_ms = 6,
                              .offset = 64,
                              .length = 40,
                              .key_bytes = 3};
-  EXPECT_EQ(hex_of(encode_footer({record}, 104)), FROZEN_FOOTER);
+  EXPECT_EQ(
+      hex_of(encode_footer({record}, 104)),
+      "e934f327c9582b9f4e43c934fd21a7ef05000000000000000600000000000000080000002800000003000100"
+      "0000000046464b564944583168000000000000000100000000000000920ab2545c781590");
   const Base base{.epoch = 4,
                   .next_version = 77,
                   .first_number = 12,
                   .segments = {{{.epoch = 3, .number = 9}, 104}}};
-  EXPECT_EQ(encode_base(base), FROZEN_BASE);
+  EXPECT_EQ(encode_base(base),
+            "ff-kv base 1\nepoch 4\nversion 77\nfirst 12\nsegment 3 9 104\ncrc 858f15b8\n");
 }
 
 TEST(RecordFormat, RecordsReadBack) {

@@ -218,7 +218,7 @@ TEST_F(StoreTest, BoundedStoresEvict) {
   ASSERT_TRUE(first->open(options).ok());
   for (int i = 0; i < 3000; ++i) {
     ASSERT_TRUE(first->put(std::to_string(i), std::string(100, 'x')).ok());
-    if (i % 10 == 0) EXPECT_NE(first->get("0"), "(none)") << i;
+    EXPECT_TRUE(i % 10 != 0 || first->get("0") != "(none)") << i;
     EXPECT_LE(first->store->counts(0).live_bytes, options.max_bytes);
   }
   EXPECT_GT(first->store->counts(0).keys, 200U);
