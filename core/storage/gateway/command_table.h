@@ -27,7 +27,7 @@ struct CommandCall {
   Gateway& gateway;
   RedisClient& client;
   const CommandRow& row;
-  RespRequest& words;
+  const RespRequest& words;
   StoreView& view;
   RespWriter& reply;
 
@@ -37,7 +37,8 @@ struct CommandCall {
   bool is_option(size_t i, std::string_view name) const;
 };
 
-// An error is the reply: its message is the line without the '-' in front.
+// An error is the reply: its message is the line without the '-' in front. A handler may run
+// several times for one request: it leaves the words as they are.
 using CommandHandler = Task<Result<void>> (*)(CommandCall& call);
 
 // What clients see of them in COMMAND, and:

@@ -72,17 +72,22 @@ Task<Result<void>> run_randomkey(CommandCall& call) {
 }
 
 Task<Result<void>> run_dbsize(CommandCall& call) {
-  call.reply.integer(static_cast<int64_t>(call.gateway.keys()));
+  FF_CO_TRY(const auto own, call.view.access().own_partitions());
+  uint64_t keys = 0;
+  for (const uint32_t partition : own) keys += call.view.store().counts(partition).keys;
+  call.reply.integer(static_cast<int64_t>(keys));
   co_return Result<void>();
 }
 
 Task<Result<void>> run_flushall(CommandCall& call) {
   const bool known = call.size() == 1 || call.is_option(1, "ASYNC") || call.is_option(1, "SYNC");
   if (!known || call.size() > 2) co_return syntax_error();
-  kvstore::Store& store = call.view.store();
-  for (uint32_t partition = 0; partition < store.partitions(); partition++) {
-    if (!store.owned(partition)) continue;
-    const auto cleared = co_await store.clear(partition);
+  FF_CO_TRY(const auto own, call.view.access().own_partitions());
+  for (const uint32_t partition : own) {
+    const auto cleared = co_await call.view.store().clear(partition);
+    if (!cleared && cleared.error().code == Errc::stale) {
+      co_return fail(Errc::busy, "CLUSTERDOWN {}", cleared.error().message);
+    }
     if (!cleared) co_return fail(cleared.error().code, "ERR {}", cleared.error().message);
   }
   call.reply.ok();

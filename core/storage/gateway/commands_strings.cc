@@ -86,7 +86,7 @@ Result<ValueOptions> parse_value_options(const CommandCall& call, size_t first, 
 
 Task<Result<void>> set_with_expiry(CommandCall& call, ExpiryUnit unit) {
   FF_CO_TRY(const int64_t expires_ms, parse_positive_expiry(call, call.word(2), unit));
-  call.view.put_string(call.word(1), std::move(call.words[3]), expires_ms);
+  call.view.put_string(call.word(1), call.word(3), expires_ms);
   call.reply.ok();
   co_return Result<void>();
 }
@@ -125,7 +125,7 @@ Task<Result<void>> run_get(CommandCall& call) {
 
 Task<Result<void>> run_set(CommandCall& call) {
   if (call.size() == 3) {
-    call.view.put_string(call.word(1), std::move(call.words[2]), 0);
+    call.view.put_string(call.word(1), call.word(2), 0);
     call.reply.ok();
     co_return Result<void>();
   }
@@ -183,7 +183,7 @@ Task<Result<void>> run_mget(CommandCall& call) {
 Task<Result<void>> run_mset(CommandCall& call) {
   if (call.size() % 2 == 0) co_return wrong_arity(call.row);
   for (size_t i = 1; i < call.size(); i += 2) {
-    call.view.put_string(call.word(i), std::move(call.words[i + 1]), 0);
+    call.view.put_string(call.word(i), call.word(i + 1), 0);
   }
   call.reply.ok();
   co_return Result<void>();

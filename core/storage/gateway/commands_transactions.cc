@@ -43,8 +43,7 @@ Result<bool> is_unchanged(const StoreAccess& access, const Transaction& transact
 // reply, and the others still run.
 Task<std::string> run_all(CommandCall& exec, const Transaction& transaction, StoreView& view) {
   std::string replies;
-  for (const RespRequest& queued : transaction.commands) {
-    RespRequest words = queued;  // handlers take words, and may have to run again
+  for (const RespRequest& words : transaction.commands) {
     const CommandRow& row = **row_of(words);
     std::string reply;
     RespWriter writer(reply, exec.client.version);

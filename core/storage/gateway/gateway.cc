@@ -20,6 +20,10 @@ constexpr int64_t kSweepNs = 3 * kSecond;
 constexpr int64_t kIdleNs = 10 * kSecond;  // then a client gives memory back
 constexpr int64_t kDrainPollNs = 5 * kMillisecond;
 constexpr int kAttemptsMax = 10;  // of a command whose keys change meanwhile
+// While nobody serves a partition, its commands wait: for the lease of a process that has died, and
+// for the claim of the next one.
+constexpr int64_t kOwnerWaitNs = 10 * kSecond;
+constexpr int64_t kOwnerPollNs = 50 * kMillisecond;
 
 Task<Result<std::unique_ptr<net::Stream>>> accept_tls(
     std::unique_ptr<net::SocketStream> socket, std::shared_ptr<const net::TlsContext> context) {
@@ -166,13 +170,13 @@ uint32_t Gateway::owned_partitions() const {
   return owned;
 }
 
-Task<void> Gateway::execute(RedisClient& client, const CommandRow& row, RespRequest& words,
+Task<void> Gateway::execute(RedisClient& client, const CommandRow& row, const RespRequest& words,
                             std::string& reply) {
   const int64_t begin_ns = loop_.now_ns();
   commands_run_++;
   counter_of(row).add();
   Result<void> done;
-  for (int attempt = 0; attempt < kAttemptsMax; attempt++) {
+  for (int attempt = 0; attempt < kAttemptsMax;) {
     StoreView view(*access_, now_ms());
     RespWriter writer(reply, client.version);
     CommandCall call{*this, client, row, words, view, writer};
@@ -183,8 +187,16 @@ Task<void> Gateway::execute(RedisClient& client, const CommandRow& row, RespRequ
       if (!committed) done = committed.error();
     }
     reply.clear();
-    if (!done) break;
-    done = fail(Errc::stale, "TRYAGAIN the keys change too often");
+    if (done) {
+      done = fail(Errc::stale, "TRYAGAIN the keys change too often");
+      attempt++;
+      continue;
+    }
+    const bool waits = done.error().code == Errc::busy && !row.has(kRunsInMulti) &&
+                       loop_.now_ns() < begin_ns + kOwnerWaitNs;
+    if (!waits) break;
+    const auto waited = co_await sleep_for(loop_, kOwnerPollNs);
+    if (!waited) break;
   }
   if (!done) RespWriter(reply, client.version).error(done.error().message);
   durations_.observe_ns(loop_.now_ns() - begin_ns);

@@ -75,7 +75,7 @@ class Gateway {
   size_t value_max() const { return options_.value_max; }
   int64_t now_ms() const { return loop_.clock().wall_ns() / kMillisecond; }
   // Runs a command, and appends its reply. Its keys are locked.
-  Task<void> execute(RedisClient& client, const CommandRow& row, RespRequest& words,
+  Task<void> execute(RedisClient& client, const CommandRow& row, const RespRequest& words,
                      std::string& reply);
 
   // The open connections, by the ids of their clients. Each adds itself and removes itself.

@@ -14,7 +14,11 @@ constexpr uint64_t kPartitionMask = kvstore::kSlots - 1;
 constexpr size_t kPageLeast = 8;
 constexpr int kRandomTries = 16;
 
-Error scan_error(const Error& error) { return fail(error.code, "ERR {}", error.message); }
+// A lease that ends meanwhile will be renewed, or another process continues.
+Error scan_error(const Error& error) {
+  if (error.code == Errc::stale) return fail(Errc::busy, "CLUSTERDOWN {}", error.message);
+  return fail(error.code, "ERR {}", error.message);
+}
 
 void add_live_keys(StoreView& view, std::vector<std::string> keys, KeyPage& page) {
   for (std::string& key : keys) {
@@ -23,13 +27,14 @@ void add_live_keys(StoreView& view, std::vector<std::string> keys, KeyPage& page
   }
 }
 
-// A partition by chance, each as likely as it has keys; empty: there are no keys.
-std::optional<uint32_t> random_partition(kvstore::Store& store, Rng& rng) {
+// One of the partitions by chance, each as likely as it has keys; empty: there are no keys.
+std::optional<uint32_t> random_partition(kvstore::Store& store,
+                                         const std::vector<uint32_t>& partitions, Rng& rng) {
   uint64_t keys = 0;
-  for (uint32_t i = 0; i < store.partitions(); i++) keys += store.counts(i).keys;
+  for (const uint32_t i : partitions) keys += store.counts(i).keys;
   if (keys == 0) return std::nullopt;
   uint64_t chosen = rng.next() % keys;
-  for (uint32_t i = 0; i < store.partitions(); i++) {
+  for (const uint32_t i : partitions) {
     const uint64_t own = store.counts(i).keys;
     if (chosen < own) return i;
     chosen -= own;
@@ -43,29 +48,27 @@ std::optional<uint32_t> random_partition(kvstore::Store& store, Rng& rng) {
 Task<Result<KeyPage>> read_key_page(StoreView& view, uint64_t cursor, size_t count) {
   kvstore::Store& store = view.store();
   KeyPage page;
-  uint64_t partition = cursor & kPartitionMask;
+  FF_CO_TRY(const auto own, view.access().own_partitions());
+  auto partition = std::lower_bound(own.begin(), own.end(), cursor & kPartitionMask);
   uint64_t at = cursor & ~kPartitionMask;
-  while (partition < store.partitions() && page.keys.size() < count) {
-    uint64_t next = 0;
-    if (store.owned(static_cast<uint32_t>(partition))) {
-      const size_t limit = std::max(count - page.keys.size(), kPageLeast);
-      auto found = co_await store.scan(static_cast<uint32_t>(partition), at, limit);
-      if (!found) co_return scan_error(found.error());
-      add_live_keys(view, std::move(found->keys), page);
-      next = found->next & ~kPartitionMask;
-    }
-    at = next;
-    if (next == 0) partition++;
+  while (partition != own.end() && page.keys.size() < count) {
+    const size_t limit = std::max(count - page.keys.size(), kPageLeast);
+    auto found = co_await store.scan(*partition, at, limit);
+    if (!found) co_return scan_error(found.error());
+    add_live_keys(view, std::move(found->keys), page);
+    at = found->next & ~kPartitionMask;
+    if (at == 0) ++partition;
   }
-  if (partition < store.partitions()) page.next = at | partition;
+  if (partition != own.end()) page.next = at | *partition;
   co_return page;
 }
 
 Task<Result<std::optional<std::string>>> random_key(StoreView& view, Rng& rng) {
   kvstore::Store& store = view.store();
   std::optional<std::string> none;
+  FF_CO_TRY(const auto own, view.access().own_partitions());
   for (int attempt = 0; attempt < kRandomTries; attempt++) {
-    const auto partition = random_partition(store, rng);
+    const auto partition = random_partition(store, own, rng);
     if (!partition) break;
     uint64_t from = rng.next();
     for (int turn = 0; turn < 2; turn++) {

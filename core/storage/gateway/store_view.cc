@@ -16,10 +16,22 @@ Error StoreAccess::reply_of(std::string_view key, const Error& error) const {
   if (error.code != Errc::stale) return fail(error.code, "ERR {}", error.message);
   const uint32_t slot = kvstore::redis_slot(key);
   const std::string owner = store.owner(store.partition_of(key));
-  if (owner.empty()) return fail(error.code, "CLUSTERDOWN Hash slot {} is not served", slot);
+  if (owner.empty()) return fail(Errc::busy, "CLUSTERDOWN Hash slot {} is not served", slot);
   if (owner != address) return fail(error.code, "MOVED {} {}", slot, owner);
   // A former process with this address: nobody knows yet that it has ended.
-  return fail(error.code, "LOADING the gateway takes over slot {} within seconds", slot);
+  return fail(Errc::busy, "LOADING the gateway takes over slot {} within seconds", slot);
+}
+
+Result<std::vector<uint32_t>> StoreAccess::own_partitions() const {
+  std::vector<uint32_t> own;
+  for (uint32_t i = 0; i < store.partitions(); i++) {
+    const bool owned = store.owned(i);
+    const std::string owner = store.owner(i);
+    if (owned) own.push_back(i);
+    if (owned || (!owner.empty() && owner != address)) continue;
+    return fail(Errc::busy, "CLUSTERDOWN Partition {} is not served", i);
+  }
+  return own;
 }
 
 const kvstore::Change* StoreView::own_change(const std::string& key) const {

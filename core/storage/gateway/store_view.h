@@ -30,8 +30,11 @@ struct StoreAccess {
   Loop& loop;           // of the store
   std::string address;  // where clients reach this process: kvstore::Options::address
 
-  // The reply for an error of the store about this key.
+  // The reply for an error of the store about this key. Errc::busy: nobody serves the key now, but
+  // this process or another one will soon.
   Error reply_of(std::string_view key, const Error& error) const;
+  // The partitions that this process serves. Errc::busy: nobody serves one of the others now.
+  Result<std::vector<uint32_t>> own_partitions() const;
 };
 
 class StoreView {
@@ -45,6 +48,7 @@ class StoreView {
   StoreView(const StoreAccess& access, int64_t now_ms)
       : access_(access), store_(access.store), now_ms_(now_ms) {}
 
+  const StoreAccess& access() const { return access_; }
   kvstore::Store& store() { return store_; }
   int64_t now_ms() const { return now_ms_; }
 

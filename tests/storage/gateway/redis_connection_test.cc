@@ -118,11 +118,29 @@ TEST_F(RedisConnectionTest, ErrorsOfTheStore) {
   world_.store.others[partition] = "host:7000";
   EXPECT_EQ(client_.say("GET foo\r\n"), "-MOVED 12182 host:7000\r\n");
   EXPECT_EQ(client_.say("SET foo bar\r\n"), "-MOVED 12182 host:7000\r\n");
+}
+
+TEST_F(RedisConnectionTest, CommandsWaitForTheNextOwner) {
+  world_.store.put("foo", "v");
+  const uint32_t partition = world_.store.partition_of("foo");
+  world_.store.others[partition] = "127.0.0.1:6379";  // as this process had before it was killed
+  EXPECT_EQ(client_.say("SET foo w\r\nGET foo\r\nDBSIZE\r\n"), "");
+  world_.world.run_for(5 * kSecond);
+  EXPECT_EQ(client_.settle(), "");
+  world_.store.others.clear();
+  world_.world.run_for(kSecond);
+  EXPECT_EQ(client_.settle(), "+OK\r\n$1\r\nw\r\n:1\r\n");
   world_.store.others[partition] = "127.0.0.1:6379";
-  EXPECT_EQ(client_.say("GET foo\r\n"),
-            "-LOADING the gateway takes over slot 12182 within seconds\r\n");
+  client_.say("GET foo\r\n");
+  world_.world.run_for(11 * kSecond);
+  EXPECT_EQ(client_.settle(), "-LOADING the gateway takes over slot 12182 within seconds\r\n");
   world_.store.others[partition] = "";
-  EXPECT_EQ(client_.say("GET foo\r\n"), "-CLUSTERDOWN Hash slot 12182 is not served\r\n");
+  client_.say("GET foo\r\n");
+  world_.world.run_for(11 * kSecond);
+  EXPECT_EQ(client_.settle(), "-CLUSTERDOWN Hash slot 12182 is not served\r\n");
+  client_.say("DBSIZE\r\n");
+  world_.world.run_for(11 * kSecond);
+  EXPECT_EQ(client_.settle().substr(0, 12), "-CLUSTERDOWN");
 }
 
 TEST_F(RedisConnectionTest, TransactionsAreOneChange) {
