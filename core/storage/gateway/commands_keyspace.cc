@@ -85,10 +85,7 @@ Task<Result<void>> run_flushall(CommandCall& call) {
   FF_CO_TRY(const auto own, call.view.access().own_partitions());
   for (const uint32_t partition : own) {
     const auto cleared = co_await call.view.store().clear(partition);
-    if (!cleared && cleared.error().code == Errc::stale) {
-      co_return fail(Errc::busy, "CLUSTERDOWN {}", cleared.error().message);
-    }
-    if (!cleared) co_return fail(cleared.error().code, "ERR {}", cleared.error().message);
+    if (!cleared) co_return StoreAccess::reply_of(cleared.error());
   }
   call.reply.ok();
   co_return Result<void>();

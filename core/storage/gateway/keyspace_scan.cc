@@ -14,12 +14,6 @@ constexpr uint64_t kPartitionMask = kvstore::kSlots - 1;
 constexpr size_t kPageLeast = 8;
 constexpr int kRandomTries = 16;
 
-// A lease that ends meanwhile will be renewed, or another process continues.
-Error scan_error(const Error& error) {
-  if (error.code == Errc::stale) return fail(Errc::busy, "CLUSTERDOWN {}", error.message);
-  return fail(error.code, "ERR {}", error.message);
-}
-
 void add_live_keys(StoreView& view, std::vector<std::string> keys, KeyPage& page) {
   for (std::string& key : keys) {
     const auto info = view.store().find(key);
@@ -54,7 +48,7 @@ Task<Result<KeyPage>> read_key_page(StoreView& view, uint64_t cursor, size_t cou
   while (partition != own.end() && page.keys.size() < count) {
     const size_t limit = std::max(count - page.keys.size(), kPageLeast);
     auto found = co_await store.scan(*partition, at, limit);
-    if (!found) co_return scan_error(found.error());
+    if (!found) co_return StoreAccess::reply_of(found.error());
     add_live_keys(view, std::move(found->keys), page);
     at = found->next & ~kPartitionMask;
     if (at == 0) ++partition;
@@ -73,7 +67,7 @@ Task<Result<std::optional<std::string>>> random_key(StoreView& view, Rng& rng) {
     uint64_t from = rng.next();
     for (int turn = 0; turn < 2; turn++) {
       auto found = co_await store.scan(*partition, from, 1);
-      if (!found) co_return scan_error(found.error());
+      if (!found) co_return StoreAccess::reply_of(found.error());
       KeyPage page;
       add_live_keys(view, std::move(found->keys), page);
       if (!page.keys.empty()) co_return std::optional(std::move(page.keys.front()));

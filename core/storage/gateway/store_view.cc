@@ -12,14 +12,20 @@ Error wrong_type() {
 }
 
 Error StoreAccess::reply_of(std::string_view key, const Error& error) const {
-  if (error.code == Errc::disk_full) return fail(error.code, "MISCONF {}", error.message);
-  if (error.code != Errc::stale) return fail(error.code, "ERR {}", error.message);
+  if (error.code != Errc::stale) return reply_of(error);
   const uint32_t slot = kvstore::redis_slot(key);
   const std::string owner = store.owner(store.partition_of(key));
   if (owner.empty()) return fail(Errc::busy, "CLUSTERDOWN Hash slot {} is not served", slot);
   if (owner != address) return fail(error.code, "MOVED {} {}", slot, owner);
   // A former process with this address: nobody knows yet that it has ended.
   return fail(Errc::busy, "LOADING the gateway takes over slot {} within seconds", slot);
+}
+
+// A lease that has ended will be renewed, or another process continues.
+Error StoreAccess::reply_of(const Error& error) {
+  if (error.code == Errc::stale) return fail(Errc::busy, "CLUSTERDOWN {}", error.message);
+  const bool full = error.code == Errc::disk_full;
+  return fail(error.code, "{} {}", full ? "MISCONF" : "ERR", error.message);
 }
 
 Result<std::vector<uint32_t>> StoreAccess::own_partitions() const {

@@ -33,6 +33,8 @@ struct StoreAccess {
   // The reply for an error of the store about this key. Errc::busy: nobody serves the key now, but
   // this process or another one will soon.
   Error reply_of(std::string_view key, const Error& error) const;
+  // Likewise, of one about a partition.
+  static Error reply_of(const Error& error);
   // The partitions that this process serves. Errc::busy: nobody serves one of the others now.
   Result<std::vector<uint32_t>> own_partitions() const;
 };
