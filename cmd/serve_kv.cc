@@ -35,6 +35,7 @@ struct ServeKvOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:6379", .advertise = {}, .http = {}, .net = {}};
   bool sync = false;
   uint64_t max_bytes = 0;
+  uint64_t memory = gateway::GatewayOptions().cache_bytes;
   uint64_t partitions = kvstore::Options().partitions;
 };
 
@@ -99,6 +100,7 @@ class KvServer {
  private:
   gateway::GatewayOptions gateway_options() const {
     return {.software = fmt::format("ff {}", kBuildInfo.version),
+            .cache_bytes = options_.memory,
             .max_bytes = options_.max_bytes,
             .durable = options_.sync,
             .certificates = certificates_};
@@ -301,6 +303,8 @@ void declare_serve_kv(Command& serve) {
               "Evict the keys that were not used for longest when the store has more bytes; 0: no "
               "limit")
       .config("serve-kv.max-bytes");
+  serve.option("--memory", size(options.memory), "Memory for the values that were read last")
+      .config("serve-kv.memory");
   serve
       .option("--partitions", number(options.partitions, "N"),
               "Parts of a new store, each with a file that is written one change after the other")

@@ -41,6 +41,7 @@ Gateway::Gateway(Loop& loop, Rng& rng, Metrics& metrics, const PasswordCheck& pa
       passwords_(passwords),
       options_(std::move(options)),
       locks_(loop),
+      cache_(options_.cache_bytes),
       started_ns_(loop.now_ns()),
       durations_(metrics.histogram("ff_gateway_command_seconds", "Time that commands take")),
       accept_gate_(loop),
@@ -55,7 +56,7 @@ Result<net::Address> Gateway::listen(const net::Address& address) {
 }
 
 void Gateway::start(kvstore::Store& store, std::string address) {
-  access_.emplace(StoreAccess{store, loop_, std::move(address)});
+  access_.emplace(StoreAccess{store, loop_, std::move(address), cache_});
   if (listener_ != nullptr) accept_gate_.spawn(accept());
   accept_gate_.spawn(sweep());
 }
@@ -136,6 +137,10 @@ Task<void> Gateway::sweep() {
       if (client.entity && !passwords_.still_valid(*client.entity)) connection->drain();
       if (client.active_ns + kIdleNs < now_ns) connection->release_idle_memory();
     }
+    // Versions are known only from one claim to its end.
+    const uint32_t owned = owned_partitions();
+    if (owned < owned_) cache_.clear();
+    owned_ = owned;
     update_gauges();
   }
 }
@@ -147,6 +152,8 @@ void Gateway::update_gauges() {
       .set(static_cast<int64_t>(connections_.size()));
   metrics_.gauge("ff_gateway_unsent_bytes", "Bytes of replies that clients have not taken")
       .set(static_cast<int64_t>(unsent));
+  metrics_.gauge("ff_gateway_cache_bytes", "Bytes of values that were read last")
+      .set(static_cast<int64_t>(cache_.bytes()));
 }
 
 Counter& Gateway::counter_of(const CommandRow& row) {
@@ -168,6 +175,28 @@ uint32_t Gateway::owned_partitions() const {
   uint32_t owned = 0;
   for (uint32_t i = 0; i < store().partitions(); i++) owned += store().owned(i) ? 1 : 0;
   return owned;
+}
+
+bool Gateway::get_cached(const RedisClient& client, const CommandRow& row, const RespRequest& words,
+                         std::string& reply) {
+  if (locks_.is_used(words[1])) return false;
+  const int64_t begin_ns = loop_.now_ns();
+  const auto cached = access_->find_cached(words[1]);
+  if (!cached) return false;
+  RespWriter writer(reply, client.version);
+  if (cached->value == nullptr) {
+    writer.null();
+  } else if (stored_type(*cached->value) != ValueType::string) {
+    writer.error(wrong_type().message);
+  } else if (is_plain_string(*cached->value)) {
+    writer.bulk(*cached->value);
+  } else {
+    writer.bulk(decode_string(*cached->value));
+  }
+  commands_run_++;
+  counter_of(row).add();
+  durations_.observe_ns(loop_.now_ns() - begin_ns);
+  return true;
 }
 
 Task<void> Gateway::execute(RedisClient& client, const CommandRow& row, const RespRequest& words,

@@ -35,9 +35,10 @@ class RedisConnection;
 struct GatewayOptions {
   std::string software;  // "ff 0.1.0", for INFO
   size_t connections_max = 10'000;
-  size_t value_max = 64 * kMiB;  // kvstore::Options::max_value_bytes
-  uint64_t max_bytes = 0;        // kvstore::Options::max_bytes
-  bool durable = false;          // kvstore::Options::durable
+  size_t cache_bytes = 256 * kMiB;  // for values that were read last
+  size_t value_max = 64 * kMiB;     // kvstore::Options::max_value_bytes
+  uint64_t max_bytes = 0;           // kvstore::Options::max_bytes
+  bool durable = false;             // kvstore::Options::durable
   // TLS with certificates of both ends; null: clients connect without TLS.
   std::shared_ptr<const net::TlsContext> certificates = {};
 };
@@ -78,6 +79,11 @@ class Gateway {
   Task<void> execute(RedisClient& client, const CommandRow& row, const RespRequest& words,
                      std::string& reply);
 
+  // The reply of GET without a read of the disk, appended to `reply`; false: it needs one, or
+  // another command has the key.
+  bool get_cached(const RedisClient& client, const CommandRow& row, const RespRequest& words,
+                  std::string& reply);
+
   // The open connections, by the ids of their clients. Each adds itself and removes itself.
   void add(uint64_t id, RedisConnection& connection) { connections_.emplace(id, &connection); }
   void remove(uint64_t id) { connections_.erase(id); }
@@ -103,6 +109,8 @@ class Gateway {
   const PasswordCheck& passwords_;
   const GatewayOptions options_;
   KeyLocks locks_;
+  ValueCache cache_;
+  uint32_t owned_ = 0;  // partitions, when sweep() looked last
   std::optional<StoreAccess> access_;
   net::Address address_;
   std::unique_ptr<net::SocketListener> listener_;

@@ -48,6 +48,8 @@ class KeyLocks {
     Event held_;
   };
 
+  // Whether a command has the key, or waits for it.
+  bool is_used(const std::string& key) const { return queues_.contains(key); }
   // Keys that are locked or waited for.
   size_t keys() const { return queues_.size(); }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "platform/base/log.h"
+#include "storage/gateway/command_handlers.h"
 
 namespace ff::gateway {
 
@@ -152,6 +153,7 @@ Task<Result<void>> RedisConnection::start_request(RespRequest words) {
     queue_in_multi(std::move(words));
     co_return Result<void>();
   }
+  if ((*row)->handler == run_get && reply_cached(**row, words)) co_return Result<void>();
   if ((*row)->first_key != 0) {
     start_keyed(**row, std::move(words));
     co_return Result<void>();
@@ -162,6 +164,21 @@ Task<Result<void>> RedisConnection::start_request(RespRequest words) {
   co_await gateway_.execute(client_, **row, words, command.reply);
   finish(command);
   co_return Result<void>();
+}
+
+// GET of a value in memory is most of what a cache does: it runs at once, without a task.
+bool RedisConnection::reply_cached(const CommandRow& row, const RespRequest& words) {
+  if (running_.empty()) {
+    if (!gateway_.get_cached(client_, row, words, out_)) return false;
+    loop_.wake_at_turn_end(*this);
+    return true;
+  }
+  std::string reply;
+  if (!gateway_.get_cached(client_, row, words, reply)) return false;
+  running_.push_back(std::make_unique<RunningCommand>());
+  running_.back()->reply = std::move(reply);
+  finish(*running_.back());
+  return true;
 }
 
 void RedisConnection::queue_in_multi(RespRequest words) {

@@ -60,6 +60,7 @@ class RedisConnection final : private Runnable {
   Task<Result<void>> wait_for_commands();
   Task<Result<void>> start_request(RespRequest words);
   Result<const CommandRow*> admit(const RespRequest& words) const;
+  bool reply_cached(const CommandRow& row, const RespRequest& words);
   void queue_in_multi(RespRequest words);
   void start_keyed(const CommandRow& row, RespRequest words);
   Task<void> run_keyed(RunningCommand& command);

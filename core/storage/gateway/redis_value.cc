@@ -37,6 +37,8 @@ ValueType stored_type(std::string_view stored) {
   return hash ? ValueType::hash : ValueType::string;
 }
 
+bool is_plain_string(std::string_view stored) { return !stored.starts_with(kMark); }
+
 std::string encode_string(std::string value) {
   return value.starts_with(kMark) ? mark(kStringLetter) + value : value;
 }

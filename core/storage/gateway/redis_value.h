@@ -22,6 +22,8 @@ std::string_view value_type_name(ValueType type);
 ValueType stored_type(std::string_view stored);
 constexpr size_t kValueMarkBytes = 8;
 
+// Whether a stored value is a string that lies there as it is.
+bool is_plain_string(std::string_view stored);
 std::string encode_string(std::string value);
 // The string in a stored value of ValueType::string.
 std::string decode_string(std::string stored);

@@ -11,8 +11,19 @@ Error wrong_type() {
   return fail(Errc::usage, "WRONGTYPE Operation against a key holding the wrong kind of value");
 }
 
+std::optional<StoreAccess::CachedKey> StoreAccess::find_cached(std::string_view key) const {
+  const auto info = store.find(key);
+  if (!info) return std::nullopt;
+  if (!*info) return CachedKey();
+  const std::string* const value = cache.find(key, (*info)->version);
+  if (value == nullptr) return std::nullopt;
+  return CachedKey{**info, value};
+}
+
+// What other owners do with versions meanwhile is not known.
 Error StoreAccess::reply_of(std::string_view key, const Error& error) const {
   if (error.code != Errc::stale) return reply_of(error);
+  cache.clear();
   const uint32_t slot = kvstore::redis_slot(key);
   const std::string owner = store.owner(store.partition_of(key));
   if (owner.empty()) return fail(Errc::busy, "CLUSTERDOWN Hash slot {} is not served", slot);
@@ -67,10 +78,18 @@ Task<Result<std::optional<StoreView::StoredValue>>> StoreView::get(std::string k
     value.emplace(StoredValue{own->value, own->expires_ms});
     co_return value;
   }
+  if (const auto cached = access_.find_cached(key)) {
+    versions_.try_emplace(key, cached->info.version);
+    if (cached->value == nullptr) co_return value;
+    value.emplace(StoredValue{*cached->value, cached->info.expires_ms});
+    if (own != nullptr) value->expires_ms = own->expires_ms;
+    co_return value;
+  }
   auto found = co_await store_.get(key);
   if (!found) co_return access_.reply_of(key, found.error());
   versions_.try_emplace(key, *found ? (*found)->version : 0);
   if (!*found) co_return value;
+  access_.cache.put(key, (*found)->version, (*found)->value);
   value.emplace(StoredValue{std::move((*found)->value), (*found)->expires_ms});
   if (own != nullptr) value->expires_ms = own->expires_ms;
   co_return value;
@@ -88,11 +107,25 @@ Task<Result<std::vector<std::optional<std::string>>>> StoreView::get_strings(
     }
     co_return values;
   }
-  auto found = co_await store_.get_many(keys);
+  std::vector<size_t> places;  // of the keys that the store must be asked for
+  std::vector<std::string> asked;
   for (size_t i = 0; i < keys.size(); i++) {
-    if (!found[i]) co_return access_.reply_of(keys[i], found[i].error());
-    if (!*found[i] || stored_type((*found[i])->value) != ValueType::string) continue;
-    values[i] = decode_string(std::move((*found[i])->value));
+    const auto cached = access_.find_cached(keys[i]);
+    if (!cached) {
+      places.push_back(i);
+      asked.push_back(keys[i]);
+    } else if (cached->value != nullptr && stored_type(*cached->value) == ValueType::string) {
+      values[i] = decode_string(*cached->value);
+    }
+  }
+  auto found = co_await store_.get_many(asked);
+  for (size_t i = 0; i < asked.size(); i++) {
+    if (!found[i]) co_return access_.reply_of(asked[i], found[i].error());
+    if (!*found[i]) continue;
+    kvstore::Entry& entry = **found[i];
+    access_.cache.put(asked[i], entry.version, entry.value);
+    if (stored_type(entry.value) != ValueType::string) continue;
+    values[places[i]] = decode_string(std::move(entry.value));
   }
   co_return values;
 }

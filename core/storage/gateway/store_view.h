@@ -17,6 +17,7 @@
 
 #include "platform/base/task.h"
 #include "storage/gateway/redis_value.h"
+#include "storage/gateway/value_cache.h"
 #include "storage/kvstore/store.h"
 
 namespace ff::gateway {
@@ -26,10 +27,19 @@ Error wrong_type();
 
 // A store, and what a view of it needs besides.
 struct StoreAccess {
+  // What is known of a key without a read of the disk.
+  struct CachedKey {
+    kvstore::KeyInfo info;               // its version is 0: there is no such key
+    const std::string* value = nullptr;  // until the next change of the cache
+  };
+
   kvstore::Store& store;
   Loop& loop;           // of the store
   std::string address;  // where clients reach this process: kvstore::Options::address
+  ValueCache& cache;
 
+  // Empty: the store must be asked.
+  std::optional<CachedKey> find_cached(std::string_view key) const;
   // The reply for an error of the store about this key. Errc::busy: nobody serves the key now, but
   // this process or another one will soon.
   Error reply_of(std::string_view key, const Error& error) const;

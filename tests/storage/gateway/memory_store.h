@@ -29,6 +29,7 @@ class MemoryStore final : public kvstore::Store {
   std::map<uint32_t, std::string> others;
   // Called before the preconditions of a change are checked.
   std::function<void()> before_apply;
+  size_t reads = 0;    // calls of get()
   size_t applied = 0;  // calls of apply() that have changed something
 
   bool has(const std::string& key) { return live(key) != nullptr; }
@@ -60,6 +61,7 @@ class MemoryStore final : public kvstore::Store {
     return std::optional(kvstore::KeyInfo{entry->version, entry->expires_ms, entry->value.size()});
   }
   Task<Result<std::optional<kvstore::Entry>>> get(std::string key) override {
+    reads++;
     YieldWait yield(loop_);
     FF_CO_TRY(co_await yield);
     FF_CO_TRY(check(key));

@@ -35,6 +35,36 @@ TEST_F(RedisConnectionTest, CommandsOnOneKeyRunInOrder) {
   EXPECT_EQ(client_.say(text + "GET n\r\n"), expected + "$3\r\n300\r\n");
 }
 
+TEST_F(RedisConnectionTest, ValuesThatWereReadAreNotReadAgain) {
+  HashValue hash;
+  hash.set("f", "v");
+  world_.store.put("k", "v");
+  world_.store.put("h", hash.encode());
+  EXPECT_EQ(client_.say("GET k\r\nGET h\r\n").substr(0, 17), "$1\r\nv\r\n-WRONGTYPE");
+  EXPECT_EQ(world_.store.reads, 2u);
+  const std::string many = "GET k\r\nGET none\r\nMGET k none\r\nSTRLEN k\r\nGETRANGE k 0 0\r\n";
+  EXPECT_EQ(client_.say(many), "$1\r\nv\r\n$-1\r\n*2\r\n$1\r\nv\r\n$-1\r\n:1\r\n$1\r\nv\r\n");
+  EXPECT_EQ(client_.say("GET h\r\n").substr(0, 10), "-WRONGTYPE");
+  EXPECT_EQ(world_.store.reads, 2u);
+  // Whoever changes the key.
+  world_.store.put("k", "w");
+  EXPECT_EQ(client_.say("GET k\r\n"), "$1\r\nw\r\n");
+  EXPECT_EQ(client_.say("SET k x\r\nGET k\r\nGET k\r\n"), "+OK\r\n$1\r\nx\r\n$1\r\nx\r\n");
+  EXPECT_EQ(client_.say("DEL k\r\nGET k\r\n"), ":1\r\n$-1\r\n");
+}
+
+TEST_F(RedisConnectionTest, AfterALossOfItsPartitionsNothingIsKnown) {
+  world_.store.put("k", "v");
+  client_.say("GET k\r\n");
+  world_.world.run_for(4 * kSecond);
+  world_.store.others[world_.store.partition_of("k")] = "other:1";
+  world_.world.run_for(4 * kSecond);
+  world_.store.others.clear();
+  const size_t before = world_.store.reads;
+  EXPECT_EQ(client_.say("GET k\r\n"), "$1\r\nv\r\n");
+  EXPECT_EQ(world_.store.reads, before + 1);
+}
+
 TEST_F(RedisConnectionTest, ClientsIncrementTogether) {
   RedisWorld::Client other(world_, 2);
   for (int i = 0; i < 100; i++) {
