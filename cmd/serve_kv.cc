@@ -20,7 +20,8 @@
 #include "storage/client/url.h"
 #include "storage/cluster/revocation_poller.h"
 #include "storage/gateway/gateway.h"
-#include "storage/gateway/redis_connection.h"
+#include "storage/gateway/command_table.h"
+#include "storage/gateway/gateway_connection.h"
 #include "storage/kvstore/store.h"
 
 namespace ff::cmd {

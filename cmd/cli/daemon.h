@@ -38,8 +38,7 @@ struct DaemonOptions {
 void declare_daemon(Command& command, DaemonOptions& options, const std::string& section);
 
 // The address at which other processes reach a daemon that listens at `listening`.
-Result<std::string> advertised_address(const DaemonOptions& options,
-                                       const net::Address& listening);
+Result<std::string> advertised_address(const DaemonOptions& options, const net::Address& listening);
 
 // Declares --http alone; and starts its HTTP server, null without --http, with ff_build_info added
 // to `metrics`. `status` and `pages` run in the loop.

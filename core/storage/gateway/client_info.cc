@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "platform/base/clock.h"
-#include "storage/gateway/command_table.h"
+#include "storage/gateway/command.h"
 
 namespace ff::gateway {
 

@@ -1,7 +1,7 @@
 // The handlers of all commands, by the file that has them. command_table.cc has the rows.
 #pragma once
 
-#include "storage/gateway/command_table.h"
+#include "storage/gateway/command.h"
 
 namespace ff::gateway {
 

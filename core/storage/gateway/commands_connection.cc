@@ -8,7 +8,7 @@
 #include "storage/gateway/client_info.h"
 #include "storage/gateway/command_handlers.h"
 #include "storage/gateway/gateway.h"
-#include "storage/gateway/redis_connection.h"
+#include "storage/gateway/gateway_connection.h"
 #include "storage/gateway/redis_numbers.h"
 #include "storage/gateway/server_info.h"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "storage/gateway/command_handlers.h"
+#include "storage/gateway/command_table.h"
 #include "storage/gateway/gateway.h"
 #include "storage/gateway/redis_numbers.h"
 #include "storage/gateway/server_info.h"

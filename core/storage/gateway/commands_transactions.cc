@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "storage/gateway/command_handlers.h"
+#include "storage/gateway/command_table.h"
 #include "storage/gateway/gateway.h"
 
 namespace ff::gateway {

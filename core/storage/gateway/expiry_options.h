@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "platform/base/result.h"
-#include "storage/gateway/command_table.h"
+#include "storage/gateway/command.h"
 
 namespace ff::gateway {
 

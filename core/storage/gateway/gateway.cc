@@ -7,7 +7,7 @@
 #include "platform/base/audit.h"
 #include "platform/base/log.h"
 #include "platform/base/wait.h"
-#include "storage/gateway/redis_connection.h"
+#include "storage/gateway/gateway_connection.h"
 
 namespace ff::gateway {
 

@@ -22,7 +22,7 @@
 #include "platform/net/address.h"
 #include "platform/net/socket.h"
 #include "platform/net/tls.h"
-#include "storage/gateway/command_table.h"
+#include "storage/gateway/command.h"
 #include "storage/gateway/key_locks.h"
 #include "storage/gateway/password_check.h"
 #include "storage/gateway/redis_client.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "storage/gateway/command_table.h"
+#include "storage/gateway/command.h"
 
 namespace ff::gateway {
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "storage/gateway/redis_connection.h"
+#include "storage/gateway/gateway_connection.h"
 
 namespace ff::gateway {
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "storage/gateway/command_table.h"
 #include "storage/gateway/keyspace_scan.h"
 #include "storage/gateway/redis_world.h"
 

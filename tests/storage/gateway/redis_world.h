@@ -13,8 +13,8 @@
 #include "platform/net/stream.h"
 #include "platform/sim/sim_world.h"
 #include "storage/gateway/gateway.h"
+#include "storage/gateway/gateway_connection.h"
 #include "storage/gateway/memory_store.h"
-#include "storage/gateway/redis_connection.h"
 
 namespace ff::gateway {
 

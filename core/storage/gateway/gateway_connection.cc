@@ -1,5 +1,5 @@
-// redis_connection.cc: the order of requests and replies, and the bounds of both.
-#include "storage/gateway/redis_connection.h"
+// gateway_connection.cc: the order of requests and replies, and the bounds of both.
+#include "storage/gateway/gateway_connection.h"
 
 #include <algorithm>
 #include <array>
@@ -7,6 +7,7 @@
 
 #include "platform/base/log.h"
 #include "storage/gateway/command_handlers.h"
+#include "storage/gateway/command_table.h"
 
 namespace ff::gateway {
 

@@ -1,5 +1,5 @@
 // Connections: pipelines and their order, slow readers, transactions between clients, logging in.
-#include "storage/gateway/redis_connection.h"
+#include "storage/gateway/gateway_connection.h"
 
 #include <gtest/gtest.h>
 
