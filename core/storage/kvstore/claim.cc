@@ -141,9 +141,12 @@ Task<Result<void>> ClaimFolder::claim(const Claim& after, std::string member,
   }
   for (const uint64_t earlier : epochs) {
     if (earlier == epoch) continue;
-    auto marked =
-        co_await mark(io::join(dir_, numbered(kEpochPrefix, earlier)), ClaimMark::superseded);
+    const std::string of_earlier = io::join(dir_, numbered(kEpochPrefix, earlier));
+    auto marked = co_await mark(of_earlier, ClaimMark::superseded);
     if (!marked && marked.error().code != Errc::not_found) co_return marked;
+    // Attempts that fail again and again leave one file: who has it open sees the mark, or an
+    // error.
+    if (earlier < after.epoch) (void)disk_.remove(of_earlier);
   }
   const io::OpenOptions options{.access = io::AccessMode::read_write};
   FF_CO_TRY(own_, disk_.open(path, options));

@@ -156,7 +156,7 @@ class ModelRun {
 };
 
 TEST(CrashTest, AcknowledgedChangesStay) {
-  for (uint64_t seed = 1; seed <= seeds(150); ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(170); ++seed) {
     for (const bool durable : {false, true}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << (durable ? " durable" : ""));
       ModelRun run(seed, durable);
@@ -241,6 +241,31 @@ TEST_F(CompactionTest, MayStopAnywhere) {
   EXPECT_GT(mutations, 30U);
 }
 
+// Of a record and its copy, the next owner uses the copy: the former owner may still remove the
+// segment of the other one.
+TEST_F(CompactionTest, CopiesCountFromTheNextOpenOn) {
+  KvWorld w;
+  ASSERT_TRUE(w.first->open(options()).ok());
+  ASSERT_TRUE(w.first->put("keep", std::string(100, 'x')).ok());
+  // 14 records fill a segment: of the first one, only "keep" stays in use, of the second one all.
+  for (int i = 0; i < 27; ++i) {
+    ASSERT_TRUE(w.first->put(std::to_string(i % 14), std::string(100, 'x')).ok());
+  }
+  const std::string oldest = w.files(0, "seg-").at(0);
+  w.disk.set_fault(sim::SimOp::name, 1, EIO);  // segments cannot be removed
+  w.first->sleep(5 * kSecond);
+  w.disk.set_fault(sim::SimOp::name, 0, 0);
+  w.first->kill();
+  ASSERT_TRUE(w.disk.info(oldest).ok());
+  KvProcess second(w.world, w.disk, 2);
+  ASSERT_TRUE(second.open(options()).ok());
+  KvWorld::wait_until_owned(second);
+  second.sleep(5 * kSecond);
+  EXPECT_FALSE(w.disk.info(oldest).ok());
+  EXPECT_EQ(second.metrics.counter("ff_kvstore_compacted_bytes_total", "").value(), 0U);
+  EXPECT_EQ(second.get("keep"), std::string(100, 'x'));
+}
+
 // Without `durable`: what was durable once is not given up for something that is not yet.
 TEST_F(CompactionTest, ReplacesNothingDurableByWhatIsNot) {
   for (uint64_t seed = 1; seed <= seeds(100); ++seed) {
@@ -253,7 +278,9 @@ TEST_F(CompactionTest, ReplacesNothingDurableByWhatIsNot) {
     w.first->close();
     ASSERT_TRUE(w.first->open(plain).ok());
     for (int i = 0; i < 40; ++i) ASSERT_TRUE(w.first->put(std::to_string(i), "new").ok());
-    w.first->sleep(static_cast<int64_t>(SeededRng(seed).below(3 * kSecond)));
+    if (seed % 2 == 0) w.disk.set_fault(sim::SimOp::sync, 0.5, EIO);
+    w.first->sleep(static_cast<int64_t>(SeededRng(seed).below(30 * kSecond)));
+    w.disk.set_fault(sim::SimOp::sync, 0, 0);
     w.disk.crash();
     w.first->kill();
     w.disk.power_loss();

@@ -347,7 +347,7 @@ TEST_F(StoreTest, DamagedRecordsAreReportedAndOthersServe) {
   EXPECT_EQ(first->get("key0"), "new");
 }
 
-// Without its footer, a segment is read record by record.
+// Without its footer, a segment is read record by record; damaged ones are named.
 TEST_F(StoreTest, DamagedFootersAreReplacedByAScan) {
   for (int i = 0; i < 200; ++i) {
     ASSERT_TRUE(first->put(fmt::format("key{}", i), std::string(200, 'x')).ok());
@@ -357,11 +357,31 @@ TEST_F(StoreTest, DamagedFootersAreReplacedByAScan) {
     const uint64_t size = disk.info(path)->size;
     ASSERT_TRUE(disk.flip_bit(path, (size - kTrailer - 10) * 8).ok());
   }
+  ASSERT_TRUE(disk.flip_bit(files(0, "seg-")[0], (kSegmentHeader + 100) * 8).ok());
   ASSERT_TRUE(first->open(small_options()).ok());
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 1; i < 200; ++i) {
     EXPECT_EQ(first->get(fmt::format("key{}", i)), std::string(200, 'x'));
   }
-  EXPECT_EQ(first->store->counts(0).keys, 200U);
+  EXPECT_EQ(first->store->counts(0).keys, 199U);
+  ASSERT_EQ(first->store->damage().size(), 1U);
+  EXPECT_NE(first->store->damage()[0].find("key: key0"), std::string::npos);
+}
+
+// A partition that cannot be opened stays without an owner, however often that is tried.
+TEST_F(StoreTest, ADamagedBaseLeavesThePartitionAlone) {
+  ASSERT_TRUE(first->put("a", "1").ok());
+  first->close();
+  const std::string path = files(0, "base-")[0];
+  const std::string good = *io::read_file(disk, path, kMiB);
+  ASSERT_TRUE(io::replace_file(disk, path, good + "x", "new").ok());
+  ASSERT_TRUE(first->open(small_options()).ok());
+  first->sleep(60 * kSecond);
+  EXPECT_FALSE(first->store->owned(0));
+  EXPECT_EQ(first->get("a"), "(stale)");
+  EXPECT_LE(files(0, "").size(), 6U);
+  ASSERT_TRUE(io::replace_file(disk, path, good, "new").ok());
+  wait_until_owned(*first);
+  EXPECT_EQ(first->get("a"), "1");
 }
 
 TEST_F(StoreTest, OtherFilesAreRefused) {
