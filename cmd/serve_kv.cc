@@ -19,8 +19,8 @@
 #include "platform/rpc/server.h"
 #include "storage/client/url.h"
 #include "storage/cluster/revocation_poller.h"
-#include "storage/gateway/gateway.h"
 #include "storage/gateway/command_table.h"
+#include "storage/gateway/gateway.h"
 #include "storage/gateway/gateway_connection.h"
 #include "storage/kvstore/store.h"
 
