@@ -8,6 +8,7 @@
   killed    the daemon is killed under load, and another one continues: nothing acknowledged is lost
   full      the disk is full: writes are refused, reads go on
   login     tokens as passwords, with a metadata server that revokes one
+  tls       certificates of both ends
   cluster   the store lies in a cluster
 
 Exits with 77 where something that a part needs is not there.
@@ -591,6 +592,36 @@ def ended(connection):
         return True
 
 
+def make_certificate(folder, name, *signer):
+    """name.pem and name.key, signed by itself or by another one."""
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=" + name,
+           "-keyout", f"{name}.key", "-x509", "-days", "2", "-out", f"{name}.pem"]
+    subprocess.run(["openssl", "req", *new, *signer], cwd=folder, check=True, capture_output=True)
+    os.chmod(f"{folder}/{name}.key", 0o600)
+
+
+def tls(folder):
+    if shutil.which("openssl") is None or shutil.which("redis-cli") is None:
+        skip("openssl or redis-cli is not installed")
+    make_certificate(folder, "ca")
+    for name in ("server", "client"):
+        make_certificate(folder, name, "-CA", "ca.pem", "-CAkey", "ca.key", "-addext",
+                         "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE")
+    key = f"{folder}/cluster.key"
+    with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+        file.write(os.urandom(32).hex() + "\n")
+    daemon = serve(f"{folder}/kv", FF_KEY=key, FF_TLS_CERT=f"{folder}/server.pem",
+                   FF_TLS_KEY=f"{folder}/server.key", FF_TLS_CA=f"{folder}/ca.pem")
+    options = ("--tls", "--cacert", f"{folder}/ca.pem")
+    own = ("--cert", f"{folder}/client.pem", "--key", f"{folder}/client.key")
+    expect(cli(daemon.port, *options, *own, "PING"), "NOAUTH Authentication required.\n\n")
+    for wrong in (options, ()):
+        done = subprocess.run(["redis-cli", "-p", str(daemon.port), *wrong, "PING"],
+                              capture_output=True, text=True)
+        assert "NOAUTH" not in done.stdout and "PONG" not in done.stdout, done
+    daemon.stop()
+
+
 def cluster(folder):
     state = {"FF_STATE": f"{folder}/state"}
     text = run("up", "--dir", f"{folder}/cluster", **state)
@@ -614,7 +645,8 @@ def cluster(folder):
         run("down", "--dir", f"{folder}/cluster", "--purge", "--yes", **state)
 
 
-PARTS = {part.__name__: part for part in (replies, clients, killed, full, login, cluster)}
+PARTS = {part.__name__: part for part in (replies, clients, killed, full, login, tls,
+                                          cluster)}
 
 if __name__ == "__main__":
     # After SIGTERM, too, nothing runs on.
