@@ -40,7 +40,8 @@ ValueType stored_type(std::string_view stored) {
 bool is_plain_string(std::string_view stored) { return !stored.starts_with(kMark); }
 
 std::string encode_string(std::string value) {
-  return value.starts_with(kMark) ? mark(kStringLetter) + value : value;
+  if (value.starts_with(kMark)) return mark(kStringLetter) + value;
+  return value;
 }
 
 std::string decode_string(std::string stored) {
