@@ -33,7 +33,6 @@ class ClusterProcess {
     store.partitions = 2;
     store.segment_bytes = kMiB;
     store.heartbeat_ns = kSecond / 10;
-    store.lease_ns = kSecond;
     auto opened = run_task(loop_, kvstore::Store::open(access_->disk(), loop_, rng_, metrics_,
                                                        access_->path("/kv"), std::move(store)));
     EXPECT_TRUE(opened.ok()) << opened.error().message;

@@ -31,7 +31,6 @@ class SystemStoreTest : public testing::Test {
     Options options;
     options.partitions = 4;
     options.heartbeat_ns = kSecond / 10;
-    options.lease_ns = kSecond / 2;
     const int64_t began_ns = clock_.steady_ns();
     auto opened = run_task(loop_, Store::open(disk_, loop_, rng_, metrics_, dir_ / "kv", options));
     ASSERT_TRUE(opened.ok()) << opened.error().message;
