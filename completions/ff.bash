@@ -5,7 +5,7 @@
 _ff_subs() {
   reply=
   case "$1" in
-    '') reply='admin allreduce bench checkpoint down fs generate help mount record schedule serve-meta serve-storage sim up validate' ;;
+    '') reply='admin allreduce bench checkpoint down fs generate help mount record schedule serve-kv serve-meta serve-storage sim up validate' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain accept-loss drop-target replace-target replace-disk fsck backup restore adopt key user' ;;
     'admin key') reply='create list revoke rotate' ;;
     'admin user') reply='add token list remove' ;;
@@ -131,6 +131,7 @@ _ff_options() {
     'schedule quota drop') reply='--user --partition --priority --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule history') reply='--since --user --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule simulate') reply='--nodes --zones --leaf --trace --processors --tasks --seed --save --load --answering --checkpoint-every --pass-every --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'serve-kv') reply='--meta --sync --no-sync --max-bytes --memory --partitions --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'serve-meta') reply='--kv --dir --accept-data-loss --collect-after --keep-lost --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --shards --name --failure-domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--scenario --seed --seeds --list --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -895,6 +896,16 @@ _ff_value() {
     'schedule simulate --answering') reply='any' ;;
     'schedule simulate --checkpoint-every') reply='any' ;;
     'schedule simulate --pass-every') reply='any' ;;
+    'serve-kv --meta') reply='any' ;;
+    'serve-kv --max-bytes') reply='any' ;;
+    'serve-kv --memory') reply='any' ;;
+    'serve-kv --partitions') reply='any' ;;
+    'serve-kv --listen') reply='any' ;;
+    'serve-kv --advertise') reply='any' ;;
+    'serve-kv --http') reply='any' ;;
+    'serve-kv --audit') reply='any' ;;
+    'serve-kv --net') reply='auto|tcp|verbs' ;;
+    'serve-kv --key') reply='file' ;;
     'serve-meta --kv') reply='any' ;;
     'serve-meta --dir') reply='dir' ;;
     'serve-meta --collect-after') reply='any' ;;
@@ -1040,6 +1051,7 @@ _ff_argument() {
     'schedule resume '*) reply='any' ;;
     'schedule drain '*) reply='any' ;;
     'schedule undrain '*) reply='any' ;;
+    'serve-kv '0) reply='any' ;;
     'validate xid '*) reply='any' ;;
   esac
 }
@@ -1099,4 +1111,4 @@ _ff() {
   fi
 }
 
-complete -F _ff ff ff-admin ff-allreduce ff-bench ff-checkpoint ff-down ff-fs ff-generate ff-help ff-mount ff-record ff-schedule ff-serve-meta ff-serve-storage ff-sim ff-up ff-validate
+complete -F _ff ff ff-admin ff-allreduce ff-bench ff-checkpoint ff-down ff-fs ff-generate ff-help ff-mount ff-record ff-schedule ff-serve-kv ff-serve-meta ff-serve-storage ff-sim ff-up ff-validate

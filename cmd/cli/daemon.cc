@@ -60,6 +60,19 @@ void notify_systemd(const std::string& state) {
                  static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size));
 }
 
+Result<std::string> advertised_address(const DaemonOptions& options,
+                                       const net::Address& listening) {
+  if (options.advertise) {
+    FF_TRY(auto address, net::parse_address(*options.advertise));
+    if (address.port == 0) address.port = listening.port;
+    return address.text();
+  }
+  net::Address address = listening;
+  const bool everywhere = address.host.empty() || address.host == "0.0.0.0" || address.host == "::";
+  if (!address.is_unix() && everywhere) address.host = net::host_name();
+  return address.text();
+}
+
 void declare_http(Command& command, std::optional<std::string>& http, const std::string& section) {
   command
       .option("--http", text(http, "ADDR:PORT"),
@@ -177,19 +190,6 @@ rpc::Identity Daemon::identity() {
   return {.name = name_, .software = fmt::format("ff {}", kBuildInfo.version)};
 }
 
-// The address that other processes use, also in the lease of the primary.
-Result<std::string> Daemon::advertised_address(const net::Address& listening) const {
-  if (options_.advertise) {
-    FF_TRY(auto address, net::parse_address(*options_.advertise));
-    if (address.port == 0) address.port = listening.port;
-    return address.text();
-  }
-  net::Address address = listening;
-  const bool everywhere = address.host.empty() || address.host == "0.0.0.0" || address.host == "::";
-  if (!address.is_unix() && everywhere) address.host = net::host_name();
-  return address.text();
-}
-
 // What protects the connections.
 std::string Daemon::security() const {
   return transport_.keyring() == nullptr ? "insecure" : options_.net.security;
@@ -224,7 +224,7 @@ Result<void> Daemon::run(Service service) {
     all["security"] = security();
     return all.dump();
   };
-  auto address = advertised_address(listening);
+  auto address = advertised_address(options_, listening);
   auto pages = address ? start_http_pages(loop_, metrics_, options_.http, name_, service.status,
                                           std::move(service.pages))
                        : Result<std::unique_ptr<rpc::HttpServer>>(nullptr);

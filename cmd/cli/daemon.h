@@ -37,6 +37,9 @@ struct DaemonOptions {
 // the default of --listen, `section` the section of ff.toml.
 void declare_daemon(Command& command, DaemonOptions& options, const std::string& section);
 
+// The address at which other processes reach a daemon that listens at `listening`.
+Result<std::string> advertised_address(const DaemonOptions& options, const net::Address& listening);
+
 // Declares --http alone; and starts its HTTP server, null without --http, with ff_build_info added
 // to `metrics`. `status` and `pages` run in the loop.
 void declare_http(Command& command, std::optional<std::string>& http, const std::string& section);
@@ -108,7 +111,6 @@ class Daemon {
   rpc::Identity identity();
   std::string security() const;
   void tell_security();
-  Result<std::string> advertised_address(const net::Address& listening) const;
 
   Session& session_;
   const DaemonOptions& options_;

@@ -1,0 +1,57 @@
+// command.cc: what handlers and rows have in common.
+#include "storage/gateway/command.h"
+
+#include <algorithm>
+
+namespace ff::gateway {
+
+bool CommandCall::is_option(size_t i, std::string_view name) const {
+  return std::ranges::equal(words[i], name, {}, [](char c) {
+    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  });
+}
+
+std::vector<std::string> keys_of(const CommandRow& row, const RespRequest& words) {
+  std::vector<std::string> keys;
+  if (row.first_key == 0) return keys;
+  const auto count = static_cast<int>(words.size());
+  const int last = row.last_key < 0 ? count + row.last_key : row.last_key;
+  for (int i = row.first_key; i <= last; i += row.key_step) {
+    keys.push_back(words[static_cast<size_t>(i)]);
+  }
+  return keys;
+}
+
+Result<void> check_one_slot(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    if (kvstore::redis_slot(key) == kvstore::redis_slot(keys.front())) continue;
+    return fail(Errc::usage, "CROSSSLOT Keys in request don't hash to the same slot");
+  }
+  return {};
+}
+
+Error syntax_error() { return fail(Errc::usage, "ERR syntax error"); }
+
+Error not_an_integer() { return fail(Errc::usage, "ERR value is not an integer or out of range"); }
+
+Error wrong_arity(const CommandRow& row) {
+  return fail(Errc::usage, "ERR wrong number of arguments for '{}' command", row.name);
+}
+
+std::string upper_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return out;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+}  // namespace ff::gateway

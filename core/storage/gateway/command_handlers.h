@@ -1,0 +1,100 @@
+// The handlers of all commands, by the file that has them. command_table.cc has the rows.
+#pragma once
+
+#include "storage/gateway/command.h"
+
+namespace ff::gateway {
+
+// commands_strings.cc
+Task<Result<void>> run_get(CommandCall& call);
+Task<Result<void>> run_set(CommandCall& call);
+Task<Result<void>> run_setnx(CommandCall& call);
+Task<Result<void>> run_setex(CommandCall& call);
+Task<Result<void>> run_psetex(CommandCall& call);
+Task<Result<void>> run_mget(CommandCall& call);
+Task<Result<void>> run_mset(CommandCall& call);
+Task<Result<void>> run_msetnx(CommandCall& call);
+Task<Result<void>> run_getset(CommandCall& call);
+Task<Result<void>> run_getdel(CommandCall& call);
+Task<Result<void>> run_getex(CommandCall& call);
+Task<Result<void>> run_getrange(CommandCall& call);
+Task<Result<void>> run_setrange(CommandCall& call);
+Task<Result<void>> run_append(CommandCall& call);
+Task<Result<void>> run_strlen(CommandCall& call);
+Task<Result<void>> run_incr(CommandCall& call);
+Task<Result<void>> run_decr(CommandCall& call);
+Task<Result<void>> run_incrby(CommandCall& call);
+Task<Result<void>> run_decrby(CommandCall& call);
+Task<Result<void>> run_incrbyfloat(CommandCall& call);
+
+// commands_keys.cc
+Task<Result<void>> run_del(CommandCall& call);
+Task<Result<void>> run_exists(CommandCall& call);
+Task<Result<void>> run_expire(CommandCall& call);
+Task<Result<void>> run_pexpire(CommandCall& call);
+Task<Result<void>> run_expireat(CommandCall& call);
+Task<Result<void>> run_pexpireat(CommandCall& call);
+Task<Result<void>> run_ttl(CommandCall& call);
+Task<Result<void>> run_pttl(CommandCall& call);
+Task<Result<void>> run_expiretime(CommandCall& call);
+Task<Result<void>> run_pexpiretime(CommandCall& call);
+Task<Result<void>> run_persist(CommandCall& call);
+Task<Result<void>> run_type(CommandCall& call);
+Task<Result<void>> run_rename(CommandCall& call);
+Task<Result<void>> run_renamenx(CommandCall& call);
+Task<Result<void>> run_copy(CommandCall& call);
+
+// commands_keyspace.cc
+Task<Result<void>> run_scan(CommandCall& call);
+Task<Result<void>> run_keys(CommandCall& call);
+Task<Result<void>> run_randomkey(CommandCall& call);
+Task<Result<void>> run_dbsize(CommandCall& call);
+Task<Result<void>> run_flushall(CommandCall& call);
+
+// commands_hashes.cc
+Task<Result<void>> run_hset(CommandCall& call);
+Task<Result<void>> run_hsetnx(CommandCall& call);
+Task<Result<void>> run_hget(CommandCall& call);
+Task<Result<void>> run_hmget(CommandCall& call);
+Task<Result<void>> run_hgetall(CommandCall& call);
+Task<Result<void>> run_hdel(CommandCall& call);
+Task<Result<void>> run_hexists(CommandCall& call);
+Task<Result<void>> run_hlen(CommandCall& call);
+Task<Result<void>> run_hkeys(CommandCall& call);
+Task<Result<void>> run_hvals(CommandCall& call);
+Task<Result<void>> run_hincrby(CommandCall& call);
+Task<Result<void>> run_hscan(CommandCall& call);
+
+// commands_connection.cc
+Task<Result<void>> run_ping(CommandCall& call);
+Task<Result<void>> run_echo(CommandCall& call);
+Task<Result<void>> run_hello(CommandCall& call);
+Task<Result<void>> run_auth(CommandCall& call);
+Task<Result<void>> run_quit(CommandCall& call);
+Task<Result<void>> run_reset(CommandCall& call);
+Task<Result<void>> run_select(CommandCall& call);
+Task<Result<void>> run_client_id(CommandCall& call);
+Task<Result<void>> run_client_getname(CommandCall& call);
+Task<Result<void>> run_client_setname(CommandCall& call);
+Task<Result<void>> run_client_setinfo(CommandCall& call);
+Task<Result<void>> run_client_info(CommandCall& call);
+Task<Result<void>> run_client_list(CommandCall& call);
+
+// commands_server.cc
+Task<Result<void>> run_command(CommandCall& call);
+Task<Result<void>> run_command_count(CommandCall& call);
+Task<Result<void>> run_command_docs(CommandCall& call);
+Task<Result<void>> run_command_info(CommandCall& call);
+Task<Result<void>> run_command_list(CommandCall& call);
+Task<Result<void>> run_config_get(CommandCall& call);
+Task<Result<void>> run_info(CommandCall& call);
+Task<Result<void>> run_time(CommandCall& call);
+
+// commands_transactions.cc
+Task<Result<void>> run_multi(CommandCall& call);
+Task<Result<void>> run_exec(CommandCall& call);
+Task<Result<void>> run_discard(CommandCall& call);
+Task<Result<void>> run_watch(CommandCall& call);
+Task<Result<void>> run_unwatch(CommandCall& call);
+
+}  // namespace ff::gateway

@@ -1,0 +1,203 @@
+// command_table.cc: the rows, and what follows from them.
+#include "storage/gateway/command_table.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "storage/gateway/command_handlers.h"
+
+namespace ff::gateway {
+
+namespace {
+
+// Flags that often go together.
+constexpr uint32_t kRead = kReadsKeys;
+constexpr uint32_t kReadFast = kReadsKeys | kFast;
+constexpr uint32_t kWrite = kWritesKeys | kTakesSpace;
+constexpr uint32_t kWriteFast = kWrite | kFast;
+constexpr uint32_t kFree = kWritesKeys | kFast;
+constexpr uint32_t kMulti = kFast | kRunsInMulti;
+constexpr uint32_t kAnybody = kFast | kBeforeAuth;
+
+constexpr std::array kClientCommands = std::to_array<CommandRow>({
+    {"client|getname", 2, 0, 0, 0, 0, "connection", "The name of this connection",
+     run_client_getname},
+    {"client|id", 2, 0, 0, 0, 0, "connection", "The number of this connection", run_client_id},
+    {"client|info", 2, 0, 0, 0, 0, "connection", "What is known of this connection",
+     run_client_info},
+    {"client|list", 2, 0, 0, 0, 0, "connection", "Likewise, of all connections to this gateway",
+     run_client_list},
+    {"client|setinfo", 4, 0, 0, 0, 0, "connection", "Say which library the client uses",
+     run_client_setinfo},
+    {"client|setname", 3, 0, 0, 0, 0, "connection", "Name this connection", run_client_setname},
+});
+
+constexpr std::array kCommandCommands = std::to_array<CommandRow>({
+    {"command|count", 2, 0, 0, 0, 0, "server", "How many commands there are", run_command_count},
+    {"command|docs", -2, 0, 0, 0, 0, "server", "What commands do", run_command_docs},
+    {"command|info", -2, 0, 0, 0, 0, "server", "Arity, flags and keys of commands",
+     run_command_info},
+    {"command|list", 2, 0, 0, 0, 0, "server", "The names of all commands", run_command_list},
+});
+
+constexpr std::array kConfigCommands = std::to_array<CommandRow>({
+    {"config|get", -3, 0, 0, 0, 0, "server", "Settings, by patterns of their names",
+     run_config_get},
+});
+
+constexpr std::array kRows = std::to_array<CommandRow>({
+    {"auth", -2, kAnybody | kNotInMulti, 0, 0, 0, "connection", "Log in with a token", run_auth},
+    {"client", -2, 0, 0, 0, 0, "connection", "Names and numbers of connections", nullptr,
+     kClientCommands},
+    {"echo", 2, kFast, 0, 0, 0, "connection", "Return the message", run_echo},
+    {"hello", -1, kAnybody | kNotInMulti, 0, 0, 0, "connection",
+     "Choose version 2 or 3 of the protocol, and log in", run_hello},
+    {"ping", -1, kFast, 0, 0, 0, "connection", "Return PONG, or the message", run_ping},
+    {"quit", -1, kAnybody | kRunsInMulti, 0, 0, 0, "connection", "Close the connection", run_quit},
+    {"reset", 1, kAnybody | kRunsInMulti, 0, 0, 0, "connection",
+     "Make the connection as it was at its start", run_reset},
+    {"select", 2, kFast, 0, 0, 0, "connection", "Choose the database: there is one, 0", run_select},
+
+    {"copy", -3, kWrite, 1, 2, 1, "generic", "Copy a value to another key", run_copy},
+    {"del", -2, kWritesKeys, 1, -1, 1, "generic", "Remove keys", run_del},
+    {"exists", -2, kReadFast, 1, -1, 1, "generic", "How many of the keys exist", run_exists},
+    {"expire", -3, kFree, 1, 1, 1, "generic", "Let a key end in so many seconds", run_expire},
+    {"expireat", -3, kFree, 1, 1, 1, "generic", "Let a key end at a time in seconds", run_expireat},
+    {"expiretime", 2, kReadFast, 1, 1, 1, "generic", "When a key ends, in seconds", run_expiretime},
+    {"keys", 2, kReadsKeys | kNotInMulti, 0, 0, 0, "generic", "All keys that match a pattern",
+     run_keys},
+    {"persist", 2, kFree, 1, 1, 1, "generic", "Let a key stay for ever", run_persist},
+    {"pexpire", -3, kFree, 1, 1, 1, "generic", "Let a key end in so many milliseconds",
+     run_pexpire},
+    {"pexpireat", -3, kFree, 1, 1, 1, "generic", "Let a key end at a time in milliseconds",
+     run_pexpireat},
+    {"pexpiretime", 2, kReadFast, 1, 1, 1, "generic", "When a key ends, in milliseconds",
+     run_pexpiretime},
+    {"pttl", 2, kReadFast, 1, 1, 1, "generic", "How many milliseconds a key still has", run_pttl},
+    {"randomkey", 1, kReadsKeys | kNotInMulti, 0, 0, 0, "generic", "One of the keys, by chance",
+     run_randomkey},
+    {"rename", 3, kWrite, 1, 2, 1, "generic", "Give a value another key, and replace what is there",
+     run_rename},
+    {"renamenx", 3, kWriteFast, 1, 2, 1, "generic",
+     "Give a value another key, if that does not exist", run_renamenx},
+    {"scan", -2, kReadsKeys | kNotInMulti, 0, 0, 0, "generic", "All keys, page by page", run_scan},
+    {"touch", -2, kReadFast, 1, -1, 1, "generic", "How many of the keys exist", run_exists},
+    {"ttl", 2, kReadFast, 1, 1, 1, "generic", "How many seconds a key still has", run_ttl},
+    {"type", 2, kReadFast, 1, 1, 1, "generic", "The type of a value: string, hash or none",
+     run_type},
+    {"unlink", -2, kFree, 1, -1, 1, "generic", "Remove keys", run_del},
+
+    {"hdel", -3, kFree, 1, 1, 1, "hash", "Remove fields", run_hdel},
+    {"hexists", 3, kReadFast, 1, 1, 1, "hash", "Whether a field exists", run_hexists},
+    {"hget", 3, kReadFast, 1, 1, 1, "hash", "The value of a field", run_hget},
+    {"hgetall", 2, kRead, 1, 1, 1, "hash", "All fields and values", run_hgetall},
+    {"hincrby", 4, kWriteFast, 1, 1, 1, "hash", "Add to the number in a field", run_hincrby},
+    {"hkeys", 2, kRead, 1, 1, 1, "hash", "All fields", run_hkeys},
+    {"hlen", 2, kReadFast, 1, 1, 1, "hash", "How many fields there are", run_hlen},
+    {"hmget", -3, kReadFast, 1, 1, 1, "hash", "The values of fields", run_hmget},
+    {"hscan", -3, kRead, 1, 1, 1, "hash", "Fields and values that match a pattern", run_hscan},
+    {"hset", -4, kWriteFast, 1, 1, 1, "hash", "Set fields", run_hset},
+    {"hsetnx", 4, kWriteFast, 1, 1, 1, "hash", "Set a field, if it does not exist", run_hsetnx},
+    {"hvals", 2, kRead, 1, 1, 1, "hash", "All values", run_hvals},
+
+    {"command", -1, 0, 0, 0, 0, "server", "All commands, with arity, flags and keys", run_command,
+     kCommandCommands},
+    {"config", -2, 0, 0, 0, 0, "server", "Settings of the gateway", nullptr, kConfigCommands},
+    {"dbsize", 1, kReadFast | kNotInMulti, 0, 0, 0, "server",
+     "How many keys there are; some may have expired", run_dbsize},
+    {"flushall", -1, kWritesKeys | kNotInMulti, 0, 0, 0, "server", "Remove all keys", run_flushall},
+    {"flushdb", -1, kWritesKeys | kNotInMulti, 0, 0, 0, "server", "Remove all keys", run_flushall},
+    {"info", -1, 0, 0, 0, 0, "server", "Facts about gateway, clients and store", run_info},
+    {"time", 1, kFast, 0, 0, 0, "server", "The time of the gateway: seconds and microseconds",
+     run_time},
+
+    {"append", 3, kWriteFast, 1, 1, 1, "string", "Append to a string", run_append},
+    {"decr", 2, kWriteFast, 1, 1, 1, "string", "Subtract one", run_decr},
+    {"decrby", 3, kWriteFast, 1, 1, 1, "string", "Subtract a number", run_decrby},
+    {"get", 2, kReadFast, 1, 1, 1, "string", "The value of a key", run_get},
+    {"getdel", 2, kFree, 1, 1, 1, "string", "The value of a key, which is removed", run_getdel},
+    {"getex", -2, kFree, 1, 1, 1, "string", "The value of a key, which gets another end",
+     run_getex},
+    {"getrange", 4, kRead, 1, 1, 1, "string", "A part of a string", run_getrange},
+    {"getset", 3, kWriteFast, 1, 1, 1, "string", "Set a key, and return what it had", run_getset},
+    {"incr", 2, kWriteFast, 1, 1, 1, "string", "Add one", run_incr},
+    {"incrby", 3, kWriteFast, 1, 1, 1, "string", "Add a number", run_incrby},
+    {"incrbyfloat", 3, kWriteFast, 1, 1, 1, "string", "Add a number with a fraction",
+     run_incrbyfloat},
+    {"mget", -2, kReadFast, 1, -1, 1, "string", "The values of several keys", run_mget},
+    {"mset", -3, kWrite, 1, -1, 2, "string", "Set several keys", run_mset},
+    {"msetnx", -3, kWrite, 1, -1, 2, "string", "Set several keys of one slot, if none exists",
+     run_msetnx},
+    {"psetex", 4, kWrite, 1, 1, 1, "string", "Set a key for so many milliseconds", run_psetex},
+    {"set", -3, kWrite, 1, 1, 1, "string", "Set a key", run_set},
+    {"setex", 4, kWrite, 1, 1, 1, "string", "Set a key for so many seconds", run_setex},
+    {"setnx", 3, kWriteFast, 1, 1, 1, "string", "Set a key, if it does not exist", run_setnx},
+    {"setrange", 4, kWrite, 1, 1, 1, "string", "Replace a part of a string", run_setrange},
+    {"strlen", 2, kReadFast, 1, 1, 1, "string", "The size of a string", run_strlen},
+
+    {"discard", 1, kMulti, 0, 0, 0, "transactions", "Drop the commands since MULTI", run_discard},
+    {"exec", 1, kMulti, 0, 0, 0, "transactions", "Run the commands since MULTI together", run_exec},
+    {"multi", 1, kMulti, 0, 0, 0, "transactions", "Queue the next commands for EXEC", run_multi},
+    {"unwatch", 1, kFast, 0, 0, 0, "transactions", "Forget all watched keys", run_unwatch},
+    {"watch", -2, kReadFast | kRunsInMulti, 1, -1, 1, "transactions",
+     "Let EXEC do nothing if one of the keys changes", run_watch},
+});
+
+constexpr size_t kShownNameMax = 128;
+
+bool arity_fits(const CommandRow& row, size_t words) {
+  const auto count = static_cast<int>(std::min<size_t>(words, INT32_MAX));
+  return row.arity >= 0 ? count == row.arity : count >= -row.arity;
+}
+
+// Redis shows the words until so many characters are full.
+Error unknown_command(const RespRequest& words) {
+  std::string arguments;
+  for (size_t i = 1; i < words.size() && arguments.size() < kShownNameMax; i++) {
+    const size_t room = kShownNameMax - arguments.size();
+    arguments += fmt::format("'{}' ", std::string_view(words[i]).substr(0, room));
+  }
+  return fail(Errc::usage, "ERR unknown command '{}', with args beginning with: {}",
+              std::string_view(words[0]).substr(0, kShownNameMax), arguments);
+}
+
+const std::unordered_map<std::string_view, const CommandRow*>& rows_by_name() {
+  static const auto all = [] {
+    std::unordered_map<std::string_view, const CommandRow*> rows;
+    for (const CommandRow& row : kRows) {
+      rows.emplace(row.name, &row);
+      for (const CommandRow& sub : row.subcommands) rows.emplace(sub.name, &sub);
+    }
+    return rows;
+  }();
+  return all;
+}
+
+}  // namespace
+
+std::span<const CommandRow> command_table() { return kRows; }
+
+const CommandRow* find_command(std::string_view name) {
+  const auto found = rows_by_name().find(lower_case(name));
+  return found == rows_by_name().end() ? nullptr : found->second;
+}
+
+Result<const CommandRow*> row_of(const RespRequest& words) {
+  const bool is_sub = words[0].find('|') != words[0].npos;
+  const CommandRow* row = is_sub ? nullptr : find_command(words[0]);
+  if (row == nullptr) return unknown_command(words);
+  if (!row->subcommands.empty() && words.size() > 1) {
+    const std::string name = fmt::format("{}|{}", row->name, words[1]);
+    if (const CommandRow* const sub = find_command(name)) {
+      row = sub;
+    } else {
+      return fail(Errc::usage, "ERR unknown subcommand '{}'. Try {} HELP.",
+                  std::string_view(words[1]).substr(0, kShownNameMax), upper_case(row->name));
+    }
+  }
+  if (!arity_fits(*row, words.size())) return wrong_arity(*row);
+  return row;
+}
+
+}  // namespace ff::gateway

@@ -1,0 +1,134 @@
+// Transactions: MULTI queues commands, EXEC runs them as one change of the store, WATCH makes EXEC
+// depend on keys. All keys of a transaction are of one slot.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "storage/gateway/command_handlers.h"
+#include "storage/gateway/command_table.h"
+#include "storage/gateway/gateway.h"
+
+namespace ff::gateway {
+
+namespace {
+
+constexpr int kExecAttemptsMax = 10;
+
+struct Transaction {
+  std::vector<RespRequest> commands;
+  std::map<std::string, uint64_t> watched;
+
+  std::vector<std::string> keys() const {
+    std::vector<std::string> all;
+    for (const RespRequest& words : commands) {
+      const auto own = keys_of(**row_of(words), words);
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+  }
+};
+
+// Whether no watched key has changed.
+Result<bool> is_unchanged(const StoreAccess& access, const Transaction& transaction) {
+  for (const auto& [key, version] : transaction.watched) {
+    const auto info = access.store.find(key);
+    if (!info) return access.reply_of(key, info.error());
+    if ((*info ? (*info)->version : 0) != version) return false;
+  }
+  return true;
+}
+
+// Runs the commands on one view; their replies, one behind the other. The error of a command is its
+// reply, and the others still run.
+Task<std::string> run_all(CommandCall& exec, const Transaction& transaction, StoreView& view) {
+  std::string replies;
+  for (const RespRequest& words : transaction.commands) {
+    const CommandRow& row = **row_of(words);
+    std::string reply;
+    RespWriter writer(reply, exec.client.version);
+    CommandCall call{exec.gateway, exec.client, row, words, view, writer};
+    const auto done = co_await row.handler(call);
+    if (!done) {
+      reply.clear();
+      writer.error(done.error().message);
+    }
+    replies += reply;
+  }
+  co_return replies;
+}
+
+Error aborted(const Error& cause) {
+  return fail(cause.code, "EXECABORT Transaction discarded because of: {}", cause.message);
+}
+
+}  // namespace
+
+Task<Result<void>> run_multi(CommandCall& call) {
+  if (call.client.in_multi) co_return fail(Errc::usage, "ERR MULTI calls can not be nested");
+  call.client.in_multi = true;
+  call.reply.ok();
+  co_return Result<void>();
+}
+
+Task<Result<void>> run_exec(CommandCall& call) {
+  RedisClient& client = call.client;
+  if (!client.in_multi) co_return fail(Errc::usage, "ERR EXEC without MULTI");
+  const bool failed = client.multi_failed;
+  const Transaction transaction{std::move(client.queued), std::move(client.watched)};
+  client.end_multi();
+  if (failed) {
+    co_return fail(Errc::usage, "EXECABORT Transaction discarded because of previous errors.");
+  }
+  auto keys = transaction.keys();
+  FF_CO_TRY(check_one_slot(keys));
+  for (const auto& [key, version] : transaction.watched) keys.push_back(key);
+  KeyLocks::KeyLock lock(call.gateway.locks(), std::move(keys), true);
+  FF_CO_TRY(co_await lock.wait());
+  for (int attempt = 0; attempt < kExecAttemptsMax; attempt++) {
+    FF_CO_TRY(const bool unchanged, is_unchanged(call.gateway.access(), transaction));
+    if (!unchanged) {
+      call.reply.null_array();
+      co_return Result<void>();
+    }
+    StoreView view(call.gateway.access(), call.gateway.now_ms());
+    const std::string replies = co_await run_all(call, transaction, view);
+    const auto committed = co_await view.commit();
+    if (!committed) co_return aborted(committed.error());
+    if (!*committed) continue;
+    call.reply.array(transaction.commands.size());
+    call.reply.append(replies);
+    co_return Result<void>();
+  }
+  co_return fail(Errc::stale, "TRYAGAIN the keys change too often");
+}
+
+Task<Result<void>> run_discard(CommandCall& call) {
+  if (!call.client.in_multi) co_return fail(Errc::usage, "ERR DISCARD without MULTI");
+  call.client.end_multi();
+  call.reply.ok();
+  co_return Result<void>();
+}
+
+Task<Result<void>> run_watch(CommandCall& call) {
+  if (call.client.in_multi) {
+    co_return fail(Errc::usage, "ERR WATCH inside MULTI is not allowed");
+  }
+  for (size_t i = 1; i < call.size(); i++) {
+    const StoreAccess& access = call.gateway.access();
+    const auto info = access.store.find(call.word(i));
+    if (!info) co_return access.reply_of(call.word(i), info.error());
+    call.client.watched.try_emplace(call.word(i), *info ? (*info)->version : 0);
+  }
+  call.reply.ok();
+  co_return Result<void>();
+}
+
+Task<Result<void>> run_unwatch(CommandCall& call) {
+  call.client.watched.clear();
+  call.reply.ok();
+  co_return Result<void>();
+}
+
+}  // namespace ff::gateway
