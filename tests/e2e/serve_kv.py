@@ -213,6 +213,7 @@ SCAN 0 FOO 1|SCAN 0 MATCH|DISCARD|EXEC|MULTI|MULTI|SET {t}a 1|INCR {t}a|GET {t}a
 EXISTS {t}a|MULTI|SET {t}a 1|INCR {t}a|HSET {t}a f 1|GET {t}a|EXPIRE {t}a 1000|TTL {t}a|PING|EXEC
 MULTI|SET {t}a 5|DISCARD|GET {t}a|WATCH {t}a|SET {t}a 7|MULTI|GET {t}a|EXEC|WATCH {t}a|MULTI
 WATCH {t}a|GET {t}a|EXEC|WATCH {t}none|UNWATCH|SET {t}none 1|MULTI|DEL {t}none|EXISTS {t}none|EXEC
+WATCH {t}gone|SET {t}gone 1|DEL {t}gone|MULTI|SET {t}gone 2|EXEC|GET {t}gone|WATCH {t}gone|DEL {t}gone|MULTI|GET {t}gone|EXEC
 MULTI|NOSUCH|SET {t}a 9|EXEC|GET {t}a|MULTI|EXEC|WATCH|FLUSHALL FOO|FLUSHDB ASYNC|DBSIZE|RANDOMKEY
 SET only 1|RANDOMKEY|DBSIZE|KEYS *|KEYS o?l*|KEYS x|SCAN 0 COUNT 100|SCAN 0 MATCH x COUNT 100
 SCAN 0 TYPE hash COUNT 100|SCAN 0 TYPE string COUNT 100|FLUSHALL SYNC|DBSIZE|RESET|HELLO 9|HELLO x
@@ -234,7 +235,8 @@ def random_request(rng):
     key, other = (f"{{r}}{rng.randrange(6)}" for _ in range(2))
     field, number = f"f{rng.randrange(5)}", rng.choice(["0", "1", "-7", "x", "100", "3.5", ""])
     value = rng.choice([number, "v" * rng.randrange(60), "\r\n", "\0ff-kv\0h", "é"])
-    option = rng.choice(["NX", "XX", "GET", "KEEPTTL", "EX 1000", "PXAT 33177117420123", "PX 0"])
+    option = rng.choice(["NX", "XX", "GET", "KEEPTTL", "EXAT 33177117420",
+                         "PXAT 33177117420123", "PX 0"])
     requests = [
         ("GET", key), ("SET", key, value), ("SET", key, value, *option.split()),
         ("SETNX", key, value), ("GETSET", key, value), ("GETDEL", key), ("APPEND", key, value),

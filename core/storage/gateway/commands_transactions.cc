@@ -18,7 +18,7 @@ constexpr int kExecAttemptsMax = 10;
 
 struct Transaction {
   std::vector<RespRequest> commands;
-  std::map<std::string, uint64_t> watched;
+  std::map<std::string, RedisClient::WatchedKey> watched;
 
   std::vector<std::string> keys() const {
     std::vector<std::string> all;
@@ -32,10 +32,11 @@ struct Transaction {
 
 // Whether no watched key has changed.
 Result<bool> is_unchanged(const StoreAccess& access, const Transaction& transaction) {
-  for (const auto& [key, version] : transaction.watched) {
+  for (const auto& [key, watched] : transaction.watched) {
     const auto info = access.store.find(key);
     if (!info) return access.reply_of(key, info.error());
-    if ((*info ? (*info)->version : 0) != version) return false;
+    if ((*info ? (*info)->version : 0) != watched.version) return false;
+    if (*watched.changes != watched.changes_before) return false;
   }
   return true;
 }
@@ -83,7 +84,7 @@ Task<Result<void>> run_exec(CommandCall& call) {
   }
   auto keys = transaction.keys();
   FF_CO_TRY(check_one_slot(keys));
-  for (const auto& [key, version] : transaction.watched) keys.push_back(key);
+  for (const auto& [key, watched] : transaction.watched) keys.push_back(key);
   KeyLocks::KeyLock lock(call.gateway.locks(), std::move(keys), true);
   FF_CO_TRY(co_await lock.wait());
   for (int attempt = 0; attempt < kExecAttemptsMax; attempt++) {
@@ -119,7 +120,10 @@ Task<Result<void>> run_watch(CommandCall& call) {
     const StoreAccess& access = call.gateway.access();
     const auto info = access.store.find(call.word(i));
     if (!info) co_return access.reply_of(call.word(i), info.error());
-    call.client.watched.try_emplace(call.word(i), *info ? (*info)->version : 0);
+    auto changes = access.watched.watch(call.word(i));
+    const uint64_t before = *changes;
+    call.client.watched.try_emplace(call.word(i), *info ? (*info)->version : 0, std::move(changes),
+                                    before);
   }
   call.reply.ok();
   co_return Result<void>();

@@ -56,7 +56,7 @@ Result<net::Address> Gateway::listen(const net::Address& address) {
 }
 
 void Gateway::start(kvstore::Store& store, std::string address) {
-  access_.emplace(StoreAccess{store, loop_, std::move(address), cache_});
+  access_.emplace(StoreAccess{store, loop_, std::move(address), cache_, watched_});
   if (listener_ != nullptr) accept_gate_.spawn(accept());
   accept_gate_.spawn(sweep());
 }

@@ -110,6 +110,7 @@ class Gateway {
   const GatewayOptions options_;
   KeyLocks locks_;
   ValueCache cache_;
+  WatchedKeys watched_;
   uint32_t owned_ = 0;  // partitions, when sweep() looked last
   std::optional<StoreAccess> access_;
   net::Address address_;

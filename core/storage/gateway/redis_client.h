@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,7 +35,12 @@ struct RedisClient {
   bool multi_failed = false;  // a command was refused: EXEC will be, too
   std::vector<RespRequest> queued;
   size_t queued_bytes = 0;
-  std::map<std::string, uint64_t> watched;  // versions; 0: there was no such key
+  struct WatchedKey {
+    uint64_t version = 0;  // 0: there was no such key
+    std::shared_ptr<const uint64_t> changes;
+    uint64_t changes_before = 0;
+  };
+  std::map<std::string, WatchedKey> watched;
 
   void end_multi() {
     in_multi = multi_failed = false;

@@ -194,8 +194,10 @@ Task<Result<bool>> StoreView::commit() {
   auto conditions = preconditions();
   std::map<uint32_t, std::vector<kvstore::Change>> partitions;
   const std::string first = changes_.begin()->first;
+  std::vector<std::string> changed;
   for (auto& [key, change] : changes_) {
     change.key = key;
+    if (access_.watched.keys() > 0) changed.push_back(key);
     partitions[store_.partition_of(key)].push_back(std::move(change));
   }
   changes_.clear();
@@ -203,12 +205,19 @@ Task<Result<bool>> StoreView::commit() {
     auto& changes = partitions.begin()->second;
     const auto applied = co_await store_.apply(std::move(changes), std::move(conditions));
     if (!applied) co_return access_.reply_of(first, applied.error());
+    if (applied->done) note_changes(changed);
     co_return applied->done;
   }
   TaskGroup writing(access_.loop);
   for (auto& [partition, changes] : partitions) writing.add(commit_partition(std::move(changes)));
-  FF_CO_TRY(co_await writing.join());
+  const auto written = co_await writing.join();
+  note_changes(changed);
+  FF_CO_TRY(written);
   co_return true;
+}
+
+void StoreView::note_changes(const std::vector<std::string>& keys) const {
+  for (const std::string& key : keys) access_.watched.note_change(key);
 }
 
 }  // namespace ff::gateway

@@ -18,6 +18,7 @@
 #include "platform/base/task.h"
 #include "storage/gateway/redis_value.h"
 #include "storage/gateway/value_cache.h"
+#include "storage/gateway/watched_keys.h"
 #include "storage/kvstore/store.h"
 
 namespace ff::gateway {
@@ -37,6 +38,7 @@ struct StoreAccess {
   Loop& loop;           // of the store
   std::string address;  // where clients reach this process: kvstore::Options::address
   ValueCache& cache;
+  WatchedKeys& watched;
 
   // Empty: the store must be asked.
   std::optional<CachedKey> find_cached(std::string_view key) const;
@@ -96,6 +98,7 @@ class StoreView {
   bool has_passed(int64_t expires_ms) const { return expires_ms != 0 && expires_ms <= now_ms_; }
   std::vector<kvstore::Precondition> preconditions() const;
   Task<Result<void>> commit_partition(std::vector<kvstore::Change> changes);
+  void note_changes(const std::vector<std::string>& keys) const;
 
   const StoreAccess& access_;
   kvstore::Store& store_;
