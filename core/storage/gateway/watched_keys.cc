@@ -1,3 +1,4 @@
+// watched_keys.cc: counts the changes of keys that clients watch.
 #include "storage/gateway/watched_keys.h"
 
 namespace ff::gateway {

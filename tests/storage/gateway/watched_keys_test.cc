@@ -1,3 +1,4 @@
+// The number of changes of a key counts from the first WATCH to the end of the last one.
 #include "storage/gateway/watched_keys.h"
 
 #include <gtest/gtest.h>
