@@ -15,9 +15,9 @@ using namespace ff::kvstore;
 namespace {
 
 void check_record(ByteView bytes) {
-  const Parsed parsed = parse_record(bytes);
-  if (parsed.state == Parsed::State::longer) FF_CHECK(parsed.length > bytes.size());
-  if (parsed.state != Parsed::State::whole) return;
+  const ParsedRecord parsed = parse_record(bytes);
+  if (parsed.state == ParsedRecord::State::longer) FF_CHECK(parsed.length > bytes.size());
+  if (parsed.state != ParsedRecord::State::whole) return;
   FF_CHECK(parsed.length <= bytes.size());
   std::string again;
   append_record(again, parsed.record);

@@ -137,12 +137,11 @@ void DeferredCloses::wait_for_room(std::shared_ptr<File> file, bool announced) {
 Task<void> DeferredCloses::retry(std::shared_ptr<File> file, bool announced) {
   const meta::InodeId inode = file->inode().id;
   Result<void> allowed;
-  for (bool stored = false; !stored; announced = false) {
+  for (;; announced = false) {
     if (!announced) allowed = co_await announce(file);
     if (!allowed) break;
     const auto tried = co_await try_to_store(file);
-    stored = tried.ok();
-    if (stored) continue;
+    if (tried) break;
     const int64_t pause_ns = is_full(tried.error()) ? kRoomPauseNs : kStorePauseNs;
     const auto waited = co_await sleep_for(of_.loop(), pause_ns);
     if (!waited) co_return;  // close() drops it

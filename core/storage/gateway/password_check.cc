@@ -58,7 +58,7 @@ bool PasswordCheck::still_valid(const auth::Entity& entity) const {
   return auth::check_valid(*keyring_->revocations(), entity, clock_.wall_ns() / kSecond).ok();
 }
 
-Result<Login> PasswordCheck::authorize(auth::Entity entity) const {
+Result<PasswordResult> PasswordCheck::authorize(auth::Entity entity) const {
   const auto denied = [&entity](std::string_view why) {
     return fail(Errc::refused, "NOPERM {} {}", entity.full_name(), why);
   };
@@ -66,7 +66,7 @@ Result<Login> PasswordCheck::authorize(auth::Entity entity) const {
   if (!entity.path.empty() && !is_below(folder_.cluster_path, entity.path)) {
     return denied("may only use what is below its directory");
   }
-  Login login{.entity = std::move(entity), .read_only = false};
+  PasswordResult login{.entity = std::move(entity), .read_only = false};
   const bool owns = login.entity.may_act_for(folder_.owner) || login.entity.may_act_for(0);
   const bool reads = owns || (folder_.mode & kOthersRead) == kOthersRead;
   const bool writes = owns || (folder_.mode & kOthersWrite) == kOthersWrite;
@@ -78,7 +78,8 @@ Result<Login> PasswordCheck::authorize(auth::Entity entity) const {
   return login;
 }
 
-Result<Login> PasswordCheck::check(std::string_view user, std::string_view password) const {
+Result<PasswordResult> PasswordCheck::check(std::string_view user,
+                                            std::string_view password) const {
   FF_TRY(auto entity, verify(password));
   const bool named = user == "default" || user == entity.name || user == entity.full_name();
   if (!named || !still_valid(entity)) return wrong_password();

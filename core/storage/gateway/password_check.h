@@ -26,7 +26,7 @@ struct FolderAccess {
   std::string cluster_path = {};  // empty: it is in no cluster
 };
 
-struct Login {
+struct PasswordResult {
   auth::Entity entity;
   bool read_only = false;
 };
@@ -43,13 +43,13 @@ class PasswordCheck {
 
   bool required() const { return keyring_ != nullptr; }
   // The error is the reply: "WRONGPASS ..." or "NOPERM ...".
-  Result<Login> check(std::string_view user, std::string_view password) const;
+  Result<PasswordResult> check(std::string_view user, std::string_view password) const;
   // Whether a client that has logged in may go on: its key is not revoked and has not expired.
   bool still_valid(const auth::Entity& entity) const;
 
  private:
   Result<auth::Entity> verify(std::string_view password) const;
-  Result<Login> authorize(auth::Entity entity) const;
+  Result<PasswordResult> authorize(auth::Entity entity) const;
 
   std::shared_ptr<const auth::Keyring> keyring_;
   FolderAccess folder_;

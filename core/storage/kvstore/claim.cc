@@ -212,8 +212,8 @@ Result<void> ClaimFolder::remove_older() {
   return {};
 }
 
-Members::Members(io::Disk& disk, io::AsyncQueue& queue, Loop& loop, std::string dir, std::string id,
-                 std::string address)
+StoreHeartbeats::StoreHeartbeats(io::Disk& disk, io::AsyncQueue& queue, Loop& loop, std::string dir,
+                                 std::string id, std::string address)
     : disk_(disk),
       queue_(queue),
       loop_(loop),
@@ -221,9 +221,9 @@ Members::Members(io::Disk& disk, io::AsyncQueue& queue, Loop& loop, std::string 
       id_(std::move(id)),
       address_(address.substr(0, kMaxAddress)) {}
 
-std::string Members::path_of(const std::string& id) const { return io::join(dir_, id); }
+std::string StoreHeartbeats::path_of(const std::string& id) const { return io::join(dir_, id); }
 
-Task<Result<void>> Members::beat() {
+Task<Result<void>> StoreHeartbeats::beat() {
   std::string bytes;
   append_le(bytes, ++counter_);
   append_le(bytes, static_cast<uint64_t>(address_.size()));
@@ -235,9 +235,9 @@ Task<Result<void>> Members::beat() {
   co_return co_await queue_.write(*file, as_bytes(bytes), 0);
 }
 
-Result<void> Members::remove_own() { return disk_.remove(path_of(id_)); }
+Result<void> StoreHeartbeats::remove_own() { return disk_.remove(path_of(id_)); }
 
-Task<Result<std::optional<Members::Peer>>> Members::observe(std::string id) {
+Task<Result<std::optional<StoreHeartbeats::Peer>>> StoreHeartbeats::observe(std::string id) {
   std::optional<Peer> none;
   auto bytes = io::read_file(disk_, path_of(id), kClaimBytes);
   if (!bytes && bytes.error().code == Errc::not_found) {
@@ -256,7 +256,7 @@ Task<Result<std::optional<Members::Peer>>> Members::observe(std::string id) {
   co_return std::optional(peer);
 }
 
-void Members::forget(const std::string& id) {
+void StoreHeartbeats::forget(const std::string& id) {
   peers_.erase(id);
   (void)disk_.remove(path_of(id));
 }

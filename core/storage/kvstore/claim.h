@@ -89,10 +89,10 @@ class ClaimFolder {
 };
 
 // Heartbeats of this process and of others.
-class Members {
+class StoreHeartbeats {
  public:
-  Members(io::Disk& disk, io::AsyncQueue& queue, Loop& loop, std::string dir, std::string id,
-          std::string address);
+  StoreHeartbeats(io::Disk& disk, io::AsyncQueue& queue, Loop& loop, std::string dir,
+                  std::string id, std::string address);
 
   const std::string& id() const { return id_; }
   // Writes the next heartbeat.

@@ -248,8 +248,8 @@ Task<Result<std::string>> Partition::read_record(TableEntry entry, bool whole) {
     std::string bytes(whole ? entry.length : record_bytes(entry.key_bytes, 0), '\0');
     const auto got = co_await store_.queue.read(*file, writable(bytes), entry.offset());
     if (got && *got == bytes.size()) {
-      const Parsed parsed = parse_record(as_bytes(bytes));
-      const bool valid = parsed.state == Parsed::State::whole
+      const ParsedRecord parsed = parse_record(as_bytes(bytes));
+      const bool valid = parsed.state == ParsedRecord::State::whole
                              ? parsed.record.version == entry.version
                              : !whole && parse_key(as_bytes(bytes)).has_value();
       if (valid) co_return bytes;
@@ -279,7 +279,7 @@ Task<Result<std::optional<Entry>>> Partition::get(std::string key) {
   }
   FF_CO_TRY(std::string bytes, std::move(read));
   if (bytes.empty()) co_return none;
-  const Parsed parsed = parse_record(as_bytes(bytes));
+  const ParsedRecord parsed = parse_record(as_bytes(bytes));
   if (parsed.record.key != key) {
     co_return fail(Errc::corrupt, "partition {}: key {} has the hash of another key", number_,
                    printable(key));

@@ -143,8 +143,8 @@ Task<Result<bool>> Partition::copy_live(uint32_t slot, const SegmentIndex& index
     const TableEntry* const entry = table_.find(record.hash);
     if (entry == nullptr || !entry->is_at(slot, record.offset)) continue;
     FF_CO_TRY(const bool there, co_await window.fill(record.offset, record.length));
-    const Parsed parsed = there ? parse_record(window.at(record.offset)) : Parsed();
-    if (parsed.state != Parsed::State::whole || parsed.record.version != record.version) {
+    const ParsedRecord parsed = there ? parse_record(window.at(record.offset)) : ParsedRecord();
+    if (parsed.state != ParsedRecord::State::whole || parsed.record.version != record.version) {
       store_.note_damage(
           fmt::format("{}: the record at {} is damaged", segment->path, record.offset));
       co_return false;

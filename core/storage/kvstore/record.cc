@@ -72,9 +72,9 @@ KeyHash removed_hash(std::string_view key) {
   return {load_le<uint64_t>(bytes.data()), load_le<uint64_t>(bytes.data() + 8)};
 }
 
-Parsed parse_record(ByteView bytes) {
+ParsedRecord parse_record(ByteView bytes) {
   if (bytes.size() < kRecordHeader)
-    return {.state = Parsed::State::longer, .length = kRecordHeader};
+    return {.state = ParsedRecord::State::longer, .length = kRecordHeader};
   const auto length = load_le<uint32_t>(bytes.data() + 4);
   const auto key_bytes = load_le<uint16_t>(bytes.data() + 12);
   const auto kind = static_cast<RecordKind>(load_le<uint8_t>(bytes.data() + 14));
@@ -85,20 +85,20 @@ Parsed parse_record(ByteView bytes) {
   if (kind == RecordKind::remove && key_bytes != kHashBytes) return {};
   // The header first: a damaged length must not make the reader ask for gigabytes.
   if (bytes.size() < kRecordHeader + key_bytes) {
-    return {.state = Parsed::State::longer,
+    return {.state = ParsedRecord::State::longer,
             .length = static_cast<uint32_t>(kRecordHeader + key_bytes)};
   }
   if (load_le<uint32_t>(bytes.data() + 8) != header_crc(bytes, key_bytes)) return {};
-  if (bytes.size() < length) return {.state = Parsed::State::longer, .length = length};
-  Parsed parsed{.state = Parsed::State::whole,
-                .length = length,
-                .record = {.kind = kind,
-                           .more = flags == kMore,
-                           .version = load_le<uint64_t>(bytes.data() + 16),
-                           .expires_ms = load_le<int64_t>(bytes.data() + 24),
-                           .key = as_text(bytes.subspan(kRecordHeader, key_bytes))}};
+  if (bytes.size() < length) return {.state = ParsedRecord::State::longer, .length = length};
+  ParsedRecord parsed{.state = ParsedRecord::State::whole,
+                      .length = length,
+                      .record = {.kind = kind,
+                                 .more = flags == kMore,
+                                 .version = load_le<uint64_t>(bytes.data() + 16),
+                                 .expires_ms = load_le<int64_t>(bytes.data() + 24),
+                                 .key = as_text(bytes.subspan(kRecordHeader, key_bytes))}};
   if (load_le<uint32_t>(bytes.data()) != simd::crc32c(bytes.subspan(4, length - 4))) {
-    parsed.state = Parsed::State::damaged;
+    parsed.state = ParsedRecord::State::damaged;
     return parsed;
   }
   parsed.record.value = as_text(bytes.first(length).subspan(kRecordHeader + key_bytes));
@@ -157,13 +157,13 @@ std::string encode_footer(const std::vector<IndexedRecord>& records, uint64_t en
   return bytes + trailer;
 }
 
-std::optional<Trailer> parse_trailer(ByteView bytes, uint64_t file_bytes) {
+std::optional<FooterTrailer> parse_trailer(ByteView bytes, uint64_t file_bytes) {
   constexpr size_t kChecked = kTrailer - 4;
   if (bytes.size() != kTrailer || !as_text(bytes).starts_with(kFooterMagic)) return {};
   if (load_le<uint32_t>(bytes.data() + kChecked) != simd::crc32c(bytes.first(kChecked))) return {};
-  const Trailer trailer{.begin = load_le<uint64_t>(bytes.data() + 8),
-                        .count = load_le<uint64_t>(bytes.data() + 16),
-                        .crc = load_le<uint32_t>(bytes.data() + 24)};
+  const FooterTrailer trailer{.begin = load_le<uint64_t>(bytes.data() + 8),
+                              .count = load_le<uint64_t>(bytes.data() + 16),
+                              .crc = load_le<uint32_t>(bytes.data() + 24)};
   if (trailer.begin < kSegmentHeader || trailer.begin > file_bytes) return {};
   const uint64_t room = file_bytes - trailer.begin;
   if (trailer.count > room / kIndexedRecord) return {};
@@ -171,7 +171,8 @@ std::optional<Trailer> parse_trailer(ByteView bytes, uint64_t file_bytes) {
   return trailer;
 }
 
-std::optional<std::vector<IndexedRecord>> parse_footer(ByteView bytes, const Trailer& trailer) {
+std::optional<std::vector<IndexedRecord>> parse_footer(ByteView bytes,
+                                                       const FooterTrailer& trailer) {
   if (bytes.size() != trailer.count * kIndexedRecord) return {};
   if (simd::crc32c(bytes) != trailer.crc) return {};
   std::vector<IndexedRecord> records;

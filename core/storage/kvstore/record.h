@@ -59,7 +59,7 @@ std::string removal_key(KeyHash hash);
 KeyHash removed_hash(std::string_view key);  // the inverse; `key` has 16 bytes
 
 // The record at the start of `bytes`, which may go on behind it.
-struct Parsed {
+struct ParsedRecord {
   enum class State : uint8_t {
     whole,    // `record` is valid
     damaged,  // the header and the key are valid, the value is not: `record` has no value
@@ -70,7 +70,7 @@ struct Parsed {
   uint32_t length = 0;  // without padding
   RecordView record = {};
 };
-Parsed parse_record(ByteView bytes);
+ParsedRecord parse_record(ByteView bytes);
 // The key of a record of which `bytes` has only header and key; nullopt: not valid.
 std::optional<std::string_view> parse_key(ByteView bytes);
 
@@ -100,14 +100,15 @@ struct IndexedRecord {
 
 // The footer of records that end at `end`, its trailer included.
 std::string encode_footer(const std::vector<IndexedRecord>& records, uint64_t end);
-struct Trailer {
+struct FooterTrailer {
   uint64_t begin = 0;  // where the footer begins and the records end
   uint64_t count = 0;
   uint32_t crc = 0;  // of the indexed records
 };
 // Of a file of `file_bytes`, from its last kTrailer bytes.
-std::optional<Trailer> parse_trailer(ByteView bytes, uint64_t file_bytes);
+std::optional<FooterTrailer> parse_trailer(ByteView bytes, uint64_t file_bytes);
 // nullopt: damaged.
-std::optional<std::vector<IndexedRecord>> parse_footer(ByteView bytes, const Trailer& trailer);
+std::optional<std::vector<IndexedRecord>> parse_footer(ByteView bytes,
+                                                       const FooterTrailer& trailer);
 
 }  // namespace ff::kvstore

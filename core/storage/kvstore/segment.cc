@@ -42,8 +42,9 @@ struct GroupedRecords {
   std::vector<IndexedRecord> open = {};  // of the group that has not ended
   bool broken = false;                   // a record of it is damaged
 
-  void add(const Parsed& parsed, uint64_t offset, const Segment& segment, std::string_view secret) {
-    if (parsed.state == Parsed::State::damaged) {
+  void add(const ParsedRecord& parsed, uint64_t offset, const Segment& segment,
+           std::string_view secret) {
+    if (parsed.state == ParsedRecord::State::damaged) {
       broken = true;
       const std::string key = parsed.record.kind == RecordKind::put ? printable(parsed.record.key)
                                                                     : std::string("(a removal)");
@@ -71,9 +72,9 @@ Task<Result<SegmentIndex>> scan_records(io::AsyncQueue& queue, Loop& loop, const
   for (;;) {
     FF_CO_TRY(const bool there, co_await window.fill(offset, need));
     if (!there) break;
-    const Parsed parsed = parse_record(window.at(offset));
-    if (parsed.state == Parsed::State::none) break;
-    if (parsed.state == Parsed::State::longer) {
+    const ParsedRecord parsed = parse_record(window.at(offset));
+    if (parsed.state == ParsedRecord::State::none) break;
+    if (parsed.state == ParsedRecord::State::longer) {
       need = parsed.length;
       continue;
     }

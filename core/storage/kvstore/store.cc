@@ -102,8 +102,8 @@ class StoreImpl final : public Store {
                  .secret = std::move(settings.secret),
                  .partitions = settings.partitions,
                  .metrics = StoreMetrics(metrics)},
-        members_(disk, queue_, loop, io::join(folder_, "members"), rng.hex_id(),
-                 context_.options.address),
+        heartbeats_(disk, queue_, loop, io::join(folder_, "members"), rng.hex_id(),
+                    context_.options.address),
         places_(settings.partitions),
         writers_(loop),
         loops_(loop) {}
@@ -187,7 +187,7 @@ class StoreImpl final : public Store {
   const std::string folder_;
   io::AsyncQueue queue_;
   StoreContext context_;
-  Members members_;
+  StoreHeartbeats heartbeats_;
   std::vector<Place> places_;
   int64_t last_beat_ns_ = 0;  // when the last heartbeat that succeeded began
   Gate writers_;              // Partition::run()
@@ -243,7 +243,7 @@ Task<Result<void>> StoreImpl::start() {
     FF_CO_TRY(io::make_dirs(context_.disk, dir_of(i), 0700));
   }
   const int64_t began_ns = context_.loop.now_ns();
-  FF_CO_TRY(co_await members_.beat());
+  FF_CO_TRY(co_await heartbeats_.beat());
   last_beat_ns_ = began_ns;
   loops_.spawn(beat_loop());
   if (context_.options.claim) co_await claim_free();
@@ -264,14 +264,14 @@ Task<void> StoreImpl::close() {
     if (!released) log_warning("not released", {{"error", released.error().message}});
   }
   co_await writers_.close(closing);
-  (void)members_.remove_own();
+  (void)heartbeats_.remove_own();
 }
 
 // The marks are read after the heartbeat is written: whoever takes this process for dead has either
 // not set them, and then sees the heartbeat before it serves, or has, and they are seen here.
 Task<void> StoreImpl::beat() {
   const int64_t began_ns = context_.loop.now_ns();
-  const auto written = co_await members_.beat();
+  const auto written = co_await heartbeats_.beat();
   if (!written) {
     log_warning("no heartbeat", {{"error", written.error().message}});
     co_return;
@@ -346,8 +346,8 @@ Task<Result<bool>> StoreImpl::is_free(uint32_t partition, const Claim& newest,
   place.owner.clear();
   place.owner_id = newest.member;
   if (newest.epoch == 0 || newest.mark == ClaimMark::released) co_return true;
-  if (newest.member == members_.id()) co_return true;  // an attempt that has failed
-  FF_CO_TRY(const auto peer, co_await members_.observe(newest.member));
+  if (newest.member == heartbeats_.id()) co_return true;  // an attempt that has failed
+  FF_CO_TRY(const auto peer, co_await heartbeats_.observe(newest.member));
   if (!peer) co_return true;
   heartbeat = peer->counter;
   if (context_.loop.now_ns() - peer->changed_ns >= context_.options.lease_ns) co_return true;
@@ -362,7 +362,7 @@ Task<Result<void>> StoreImpl::claim_if_free(uint32_t partition) {
   FF_CO_TRY(const bool free, co_await is_free(partition, newest, heartbeat));
   if (!free) co_return {};
   FF_CO_TRY(co_await take(partition, newest, heartbeat));
-  if (heartbeat && !owns_any(newest.member)) members_.forget(newest.member);
+  if (heartbeat && !owns_any(newest.member)) heartbeats_.forget(newest.member);
   co_return {};
 }
 
@@ -376,7 +376,7 @@ bool StoreImpl::owns_any(const std::string& member) const {
 // still until after the mark was set, its lease has ended; otherwise wait for that.
 Task<Result<void>> StoreImpl::outlast(const Claim& former, std::optional<uint64_t> heartbeat) {
   if (former.epoch == 0 || former.mark == ClaimMark::released) co_return {};
-  FF_CO_TRY(const auto peer, co_await members_.observe(former.member));
+  FF_CO_TRY(const auto peer, co_await heartbeats_.observe(former.member));
   if (heartbeat && peer && peer->counter == *heartbeat) co_return {};
   co_return co_await sleep_for(context_.loop, context_.options.lease_ns);
 }
@@ -385,7 +385,7 @@ Task<Result<void>> StoreImpl::take(uint32_t partition, const Claim& newest,
                                    std::optional<uint64_t> heartbeat) {
   Place& place = places_[partition];
   auto claims = std::make_unique<ClaimFolder>(context_.disk, queue_, dir_of(partition));
-  FF_CO_TRY(co_await claims->claim(newest, members_.id(), context_.rng.hex_id()));
+  FF_CO_TRY(co_await claims->claim(newest, heartbeats_.id(), context_.rng.hex_id()));
   FF_CO_TRY(auto own, co_await Partition::open(context_, partition, std::move(claims)));
   FF_CO_TRY(co_await outlast(newest, heartbeat));
   const int64_t until_ns = lease_end();

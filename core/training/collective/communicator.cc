@@ -39,14 +39,6 @@ ByteSpan span_of(const void* memory, uint64_t bytes) {
   return {static_cast<std::byte*>(const_cast<void*>(memory)), bytes};
 }
 
-CollectiveRequest request_without_memory(const Operation& operation) {
-  return {.kind = operation.kind,
-          .type = operation.type,
-          .op = operation.op,
-          .root = operation.root,
-          .count = operation.count};
-}
-
 // The bytes of an operation's elements before those of `rank`.
 uint64_t offset_of(std::span<const uint64_t> counts, uint32_t rank, uint64_t element_bytes) {
   return std::accumulate(counts.begin(), counts.begin() + rank, uint64_t{0}) * element_bytes;
@@ -237,7 +229,7 @@ Result<uint64_t> Communicator::start(const Operation& operation) {
   const std::lock_guard lock(mutex_);
   if (failed_) return *failed_;
   FF_TRY(stop_.check());
-  CollectiveRequest request = request_without_memory(operation);
+  CollectiveRequest request = operation.request_without_memory();
   if (group_->operations().has_failed()) {
     failed_ = job_failure(*group_, text_of(request));
     if (failed_) return *failed_;
@@ -297,7 +289,7 @@ Result<Communicator::Sizes> Communicator::sizes_of(const Operation& operation,
 }
 
 Result<void> Communicator::check(const Operation& operation) const {
-  FF_TRY(check(operation, request_without_memory(operation)));
+  FF_TRY(check(operation, operation.request_without_memory()));
   return {};
 }
 

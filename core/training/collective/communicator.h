@@ -54,6 +54,11 @@ struct Operation {
   void* out = nullptr;
   // All-to-all: the elements for each rank, and from each; their blocks follow one another.
   std::span<const uint64_t> in_counts = {}, out_counts = {};
+
+  // What the ranks compare, and messages say of it.
+  CollectiveRequest request_without_memory() const {
+    return {.kind = kind, .type = type, .op = op, .root = root, .count = count};
+  }
 };
 
 struct MessageBuffer {

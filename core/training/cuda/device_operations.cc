@@ -23,15 +23,6 @@ constexpr uint32_t kYields = 100;  // of a wait, before it sleeps
 constexpr int64_t kPollNs = 20 * kMicrosecond;
 constexpr int64_t kSettleNs = 2 * kSecond;  // for copies in flight, after an error and at the end
 
-// What ranks tell each other of an operation, and messages say of it.
-CollectiveRequest request_without_addresses(const Operation& operation) {
-  return {.kind = operation.kind,
-          .type = operation.type,
-          .op = operation.op,
-          .root = operation.root,
-          .count = operation.count};
-}
-
 void block_signals() {
   sigset_t all;
   sigfillset(&all);
@@ -58,7 +49,7 @@ DeviceOperations::~DeviceOperations() {
 }
 
 Result<uint64_t> DeviceOperations::start(const Operation& operation, CUstream stream) {
-  const std::string text = text_of(request_without_addresses(operation)) + " on a device";
+  const std::string text = text_of(operation.request_without_memory()) + " on a device";
   FF_TRY(ranks_.check(operation));
   if (auto failure = ranks_.failure(text)) return std::move(*failure);
   {
@@ -99,7 +90,7 @@ Result<std::shared_ptr<DeviceOperations::Started>> DeviceOperations::prepare(
 }
 
 Result<void> DeviceOperations::check_memory(const Operation& operation) const {
-  const CollectiveRequest request = request_without_addresses(operation);
+  const CollectiveRequest request = operation.request_without_memory();
   if (input_bytes(request, ranks_.rank(), ranks_.ranks()) > 0) {
     FF_TRY(check_device_memory(driver_, operation.in, "its input"));
   }
@@ -263,7 +254,7 @@ Result<void> DeviceOperations::transfer(const Started& started, bool& agreed) {
 
 // Errc::usage names two ranks that have called different operations.
 Result<void> DeviceOperations::check_agreement(const Operation& operation) {
-  const CollectiveRequest own = request_without_addresses(operation);
+  const CollectiveRequest own = operation.request_without_memory();
   std::vector<CollectiveRequest> all(ranks_.ranks());
   FF_TRY(ranks_.run({.kind = collective::Collective::allgather,
                      .type = simd::DataType::u8,

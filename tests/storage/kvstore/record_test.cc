@@ -74,8 +74,8 @@ TEST(RecordFormat, IsFrozen) {
 
 TEST(RecordFormat, RecordsReadBack) {
   const std::string bytes = sample_record();
-  const Parsed parsed = parse_record(as_bytes(bytes));
-  ASSERT_EQ(parsed.state, Parsed::State::whole);
+  const ParsedRecord parsed = parse_record(as_bytes(bytes));
+  ASSERT_EQ(parsed.state, ParsedRecord::State::whole);
   EXPECT_EQ(parsed.length, record_bytes(3, 5));
   EXPECT_EQ(parsed.record.key, "key");
   EXPECT_EQ(parsed.record.value, "value");
@@ -92,17 +92,17 @@ TEST(RecordFormat, EveryFlippedBitIsNoticed) {
   for (size_t bit = 0; bit < length * 8; ++bit) {
     std::string flipped = bytes;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
-    EXPECT_NE(parse_record(as_bytes(flipped)).state, Parsed::State::whole) << bit;
+    EXPECT_NE(parse_record(as_bytes(flipped)).state, ParsedRecord::State::whole) << bit;
   }
   for (size_t end = 0; end < length; ++end) {
-    const Parsed parsed = parse_record(as_bytes(bytes).first(end));
-    EXPECT_EQ(parsed.state, Parsed::State::longer) << end;
+    const ParsedRecord parsed = parse_record(as_bytes(bytes).first(end));
+    EXPECT_EQ(parsed.state, ParsedRecord::State::longer) << end;
     EXPECT_GT(parsed.length, end);
   }
   std::string value = bytes;
   value[record_bytes(3, 2)] ^= 1;
-  const Parsed damaged = parse_record(as_bytes(value));
-  EXPECT_EQ(damaged.state, Parsed::State::damaged);
+  const ParsedRecord damaged = parse_record(as_bytes(value));
+  EXPECT_EQ(damaged.state, ParsedRecord::State::damaged);
   EXPECT_EQ(damaged.record.key, "key");
 }
 
