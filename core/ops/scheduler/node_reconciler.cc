@@ -96,7 +96,7 @@ NodeReconciler::NodeReconciler(io::Disk& disk, Clock& clock, Options options, st
                .log_bytes = options_.logs.attempt_bytes(),
                .live_ranks = live_ranks_,
                .lease_until_ns = lease_until_ns_},
-      logs_(disk, {context_.attempts, context_.ended}),
+      logs_(disk, context_.attempts, context_.ended),
       ended_logs_(disk, clock, context_.ended, options_.logs) {}
 
 NodeReconciler::~NodeReconciler() = default;

@@ -76,7 +76,7 @@ Result<std::string> RotatedLog::read(uint64_t offset, uint64_t limit) const {
 
 Result<TaskLogs::Found> TaskLogs::find(uint64_t task, uint32_t attempt) const {
   std::optional<std::pair<AttemptName, std::string>> newest;
-  for (const std::string& folder : folders_) {
+  for (const std::string& folder : {attempts_, ended_}) {
     FF_TRY(const auto entries, disk_.list(folder));
     for (const io::DirEntry& entry : entries) {
       const auto name = parse_attempt_name(entry.name);
@@ -95,7 +95,9 @@ Result<TaskLogs::Found> TaskLogs::find(uint64_t task, uint32_t attempt) const {
   if (!text && text.error().code == Errc::not_found) return gone();
   if (!text) return text.error();
   FF_TRY(auto record, parse_attempt(*text));
-  return Found{.dir = newest->second, .record = std::move(record)};
+  return Found{.dir = newest->second,
+               .record = std::move(record),
+               .ended = newest->second.starts_with(ended_ + "/")};
 }
 
 Result<wire::LogReply> TaskLogs::read(const wire::LogRequest& request,
@@ -121,11 +123,9 @@ Result<std::optional<wire::LogReply>> TaskLogs::try_read(const wire::LogRequest&
     return fail(Errc::not_found, "task {} has {} ranks on this node", request.task(),
                 found.record.processes);
   }
-  // Before its files: what is there then is all. A forgotten one has no folder of a shim's; the
-  // folder is looked for last, for the agent may remove it meanwhile with the file that says so.
-  const std::string shim = fmt::format("{}/rank.{}", found.dir, request.rank());
-  FF_TRY(const bool exited, io::exists(disk_, io::join(shim, shim::kExitFile)));
-  FF_TRY(const bool held, io::exists(disk_, shim));
+  // Before its files: what is there then is all.
+  const std::string exit = fmt::format("{}/rank.{}/{}", found.dir, request.rank(), shim::kExitFile);
+  FF_TRY(const bool exited, io::exists(disk_, exit));
   FF_TRY(const RotatedLog log,
          RotatedLog::open(disk_, fmt::format("{}/{}.log", found.dir, request.rank())));
   const uint64_t limit =
@@ -136,7 +136,7 @@ Result<std::optional<wire::LogReply>> TaskLogs::try_read(const wire::LogRequest&
   FF_TRY(*reply.mutable_data(), log.read(offset, limit));
   reply.set_offset(offset);
   reply.set_end(log.end());
-  reply.set_ended((exited || !held) && offset + reply.data().size() >= log.end());
+  reply.set_ended((found.ended || exited) && offset + reply.data().size() >= log.end());
   reply.set_attempt(found.record.attempt);
   FF_TRY(const bool stayed, io::exists(disk_, found.dir));
   return stayed ? std::optional(std::move(reply)) : std::nullopt;

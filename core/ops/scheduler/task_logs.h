@@ -22,9 +22,10 @@ constexpr uint32_t kLogReadMax = 512 << 10;  // bytes of one reply
 
 class TaskLogs {
  public:
-  // `folders`: parents of attempt folders, which are named TASK.ATTEMPT.
-  TaskLogs(io::Disk& disk, std::vector<std::string> folders)
-      : disk_(disk), folders_(std::move(folders)) {}
+  // Parents of attempt folders, which are named TASK.ATTEMPT; one whose ranks have all ended is
+  // moved from `attempts` to `ended` (local_attempt.h).
+  TaskLogs(io::Disk& disk, std::string attempts, std::string ended)
+      : disk_(disk), attempts_(std::move(attempts)), ended_(std::move(ended)) {}
 
   // `reader`: the uid of the caller; nothing: may read all logs. Errors: not_found, refused (log of
   // another user). Blocks.
@@ -35,6 +36,7 @@ class TaskLogs {
   struct Found {
     std::string dir;
     AttemptRecord record;
+    bool ended = false;  // all its ranks
   };
   Result<Found> find(uint64_t task, uint32_t attempt) const;
   // Nothing: the folder was moved meanwhile; search again.
@@ -42,7 +44,7 @@ class TaskLogs {
                                                  std::optional<uint32_t> reader) const;
 
   io::Disk& disk_;
-  const std::vector<std::string> folders_;
+  const std::string attempts_, ended_;
 };
 
 // The files of one log, opened together, so that rotation does not disturb the reader.

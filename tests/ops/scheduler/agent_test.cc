@@ -449,5 +449,33 @@ TEST(TaskLogs, OffsetsCountWhatIsGone) {
   EXPECT_EQ(*first, followed.substr(files->begin(), 100));
 }
 
+// An attempt is moved to `ended` before the folders of its shims are removed, file by file.
+TEST(TaskLogs, OfAnAttemptThatIsPutAwayHasEnded) {
+  io::TempDir dir;
+  io::SystemDisk disk;
+  const std::string attempt = dir / "attempts/7.1", exit = attempt + "/rank.0/exit";
+  fs::create_directories(attempt + "/rank.0");
+  fs::create_directories(dir / "ended");
+  std::ofstream(attempt + "/" + kAttemptFile) << to_json({.task = 7, .attempt = 1, .processes = 1});
+  std::ofstream(attempt + "/0.log") << "a line\n";
+  const TaskLogs logs(disk, dir / "attempts", dir / "ended");
+  wire::LogRequest request;
+  request.set_task(7);
+  const auto has_ended = [&] {
+    const auto reply = logs.read(request, std::nullopt);
+    EXPECT_TRUE(reply.ok()) << reply.error().message;
+    return reply.ok() && reply->data() == "a line\n" && reply->ended();
+  };
+  EXPECT_FALSE(has_ended());
+  std::ofstream(exit) << "{}";
+  EXPECT_TRUE(has_ended());
+  fs::rename(attempt, dir / "ended/7.1");
+  EXPECT_TRUE(has_ended());
+  fs::remove(dir / "ended/7.1/rank.0/exit");
+  EXPECT_TRUE(has_ended());
+  fs::remove(dir / "ended/7.1/rank.0");
+  EXPECT_TRUE(has_ended());
+}
+
 }  // namespace
 }  // namespace ff::scheduler
