@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # The Python package with tensors on a device, summed and saved: a driver without a device
 # (tests/training/cuda), and objects in the place of PyTorch's tensors.
-"""usage: device.py FOLDER LIBCUDA: where the package ff is, and the library of the fake driver"""
+"""usage: device.py FOLDER LIBCUDA: where the package ff is, and the library of the fake driver, or
+"real" for that of this machine (tests/gpu)"""
 import array
 import ctypes
 import multiprocessing
@@ -86,18 +87,26 @@ class Tensor:
         return array.array("f", memory.raw).tolist()
 
 
-def load_fake(path):
+def load_driver(path):
+    if path == "real":
+        tests = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        sys.path.insert(0, os.path.join(tests, "gpu"))
+        import real_driver
+        return real_driver.RealDriver()
     fake, data, size = ctypes.CDLL(path), ctypes.c_void_p, ctypes.c_size_t
     for name, result, arguments in (
             ("context", data, []), ("stream", data, [data]), ("make_current", None, [data]),
-            ("alloc", data, [data, size]), ("store", None, [data, ctypes.c_char_p, size]),
+            ("alloc", data, [data, size]), ("free", None, [data]),
+            ("store", None, [data, ctypes.c_char_p, size]),
             ("load", None, [data, data, size]), ("hold", None, [data]), ("release", None, [data]),
             ("write", None, [data, data, ctypes.c_char_p, size]),
+            ("read", None, [data, data, data, size]),
             ("fail", None, [data, ctypes.c_char_p, ctypes.c_uint, ctypes.c_int]),
-            ("synchronize", ctypes.c_int, [data]),
+            ("synchronize", ctypes.c_int, [data]), ("synchronize_all", ctypes.c_int, [data]),
             ("reports", size, [ctypes.c_char_p, size]), ("leaks", size, [])):
         function = getattr(fake, "fake_cuda_" + name)
         function.restype, function.argtypes = result, arguments
+    fake.is_fake = True
     return fake
 
 
@@ -180,27 +189,33 @@ def save_body(torch, store):
         assert save.wait().outcome == "committed"
         assert fake.fake_cuda_synchronize(torch.stream) == 0
     assert not stands_in
-    # Without pinned memory the host copies.
     saver.wait()
-    fake.fake_cuda_fail(None, b"cuMemcpyDtoHAsync", 1, 1)
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        saver.save_async({"a": array.array("f", [4] * 10)}, store=store, step=4).wait()
-    del sys.modules["torch"]
-    assert len(stands_in) == 1 and "cuMemcpyDtoHAsync" in str(heard[0].message), heard
+    if fake.is_fake:
+        save_without_pinned_memory(fake, saver, store, stands_in)
     saver.close()
     checkpoint.Flattener = real
     for step in (1, 2, 3):
         state = ff.load(store, step=step)
         assert list(state["a"]) == [step] * (1000 if step == 1 else 3000), state["a"][:3]
         assert list(state["b"]) == [7, 8] and state["n"] == step
+
+
+def save_without_pinned_memory(fake, saver, store, stands_in):
+    """The host copies."""
+    import ff
+    fake.fake_cuda_fail(None, b"cuMemcpyDtoHAsync", 1, 1)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        saver.save_async({"a": array.array("f", [4] * 10)}, store=store, step=4).wait()
+    del sys.modules["torch"]
+    assert len(stands_in) == 1 and "cuMemcpyDtoHAsync" in str(heard[0].message), heard
     assert list(ff.load(store, step=4)["a"]) == [4.0] * 10
 
 
 def run(body, folder, path):
     try:
         sys.path.insert(0, folder)
-        fake = load_fake(path)
+        fake = load_driver(path)
         torch = sys.modules["torch"] = FakeTorch(fake)
         body(torch)
         sys.modules.pop("torch", None)

@@ -1,7 +1,7 @@
 # ff.torch: the backend "ff" of torch.distributed. The modules are: group (the process group and its
 # operations), work (operations in flight), elements (types and reductions), hosts (which ranks
 # share a host).
-"""The backend "ff" of torch.distributed, for tensors in host memory:
+"""The backend "ff" of torch.distributed, for tensors in memory of the host and of NVIDIA GPUs:
 
     import torch.distributed as dist
     import ff.torch
@@ -10,14 +10,18 @@
 
 Then every collective operation of torch.distributed, send, recv, barrier, monitored_barrier and
 new_group work as with gloo, and so do DistributedDataParallel and ZeroRedundancyOptimizer. Tensors
-may have any type, bfloat16 as well. If a rank dies, or is late (the `timeout` of the group), every
-other rank gets an ff.Error that names it; the group is then of no more use, but shrink() makes one
-of the ranks that are left.
+may have any type, bfloat16 as well. Of tensors on a GPU, all_reduce, reduce, broadcast, all_gather
+and reduce_scatter work, in the order of its current stream: copy engines copy them through host
+memory, where the ranks reduce them, and no kernel runs (ff_allreduce_on() in ff.h). Other
+operations on them need a group of the backend nccl. If a rank dies, or is late (the `timeout` of
+the group), every other rank gets an ff.Error that names it; the group is then of no more use, but
+shrink() makes one of the ranks that are left.
 
 Ranks of one host use shared memory. Between hosts, the variables FF_KEY_FILE, FF_WIRE, FF_ALGO,
 FF_DETERMINISTIC, FF_ZONE and FF_NET apply as they do to `ff allreduce`.
 """
 import functools
+import inspect
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
@@ -55,7 +59,9 @@ def shrink(group=None):
 
 
 def _register():
-    dist.Backend.register_backend("ff", Group)
+    register = dist.Backend.register_backend
+    devices = "devices" in inspect.signature(register).parameters  # since PyTorch 2.1
+    register("ff", Group, **({"devices": ["cpu", "cuda"]} if devices else {}))
     of_torch = dist.monitored_barrier
 
     # torch.distributed has it for gloo only.

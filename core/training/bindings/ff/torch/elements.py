@@ -20,10 +20,29 @@ def dense(tensor):
     """The tensor, unless ff cannot reach its memory."""
     if tensor.layout != torch.strided:
         raise Error(2, "the backend ff has no operations on sparse tensors: use to_dense()")
-    if tensor.device.type != "cpu":
-        raise Error(2, f"the backend ff takes tensors in host memory, and this one is on "
-                       f"{tensor.device}")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise Error(2, f"the backend ff takes tensors in memory of the host or of a CUDA device, "
+                       f"and this one is on {tensor.device}")
     return tensor
+
+
+def on_host(tensor, what):
+    """The tensor, for an operation that ff has in host memory only."""
+    if dense(tensor).device.type != "cpu":
+        raise Error(2, f"the backend ff has no {what} of tensors on {tensor.device}: use a group "
+                       "of the backend nccl for it (new_group(backend=\"nccl\"); of PyTorch 2 also "
+                       "init_process_group(\"cpu:ff,cuda:nccl\")), or tensors in host memory")
+    return tensor
+
+
+def device_of(*tensors):
+    """The CUDA device that the tensors are on; None: they are in host memory."""
+    device = dense(tensors[0]).device
+    for one in tensors:
+        if dense(one).device != device:
+            raise Error(2, f"an operation of the backend ff on tensors on {device} and on "
+                           f"{one.device}: all must be in one place")
+    return device if device.type == "cuda" else None
 
 
 def bitwise(op):

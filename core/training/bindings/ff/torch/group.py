@@ -10,6 +10,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
+from ff._device import current_stream, stream_of
 from ff._library import Error, lib
 from ff.collective import Comm
 from ff.torch import elements, hosts
@@ -102,58 +103,68 @@ class Group(dist.ProcessGroup):
             self._unfinished.pop(id(work), None)
             self._messages.pop(id(work), None)
 
-    def _begin(self, outputs, calls, after=None, keeps=None):
-        """A Work of operations: of each, the function of libff.so and its arguments."""
+    def _begin(self, outputs, calls, after=None, keeps=None, device=None):
+        """A Work of operations: of each, the name and the arguments of its function of libff.so.
+        On a device they come in the order of its current stream."""
         while len(self._unfinished) + len(calls) > _UNFINISHED_MAX and self._unfinished:
             with self._lock:
                 oldest = next(iter(self._unfinished.values()), None)
             if oldest is not None:
                 oldest._complete()
-        handle = self._comm._of()
-        numbers = [number_of(call, handle, *arguments) for call, *arguments in calls]
-        work = Work(self, numbers, outputs, after, keeps)
+        handle, stream = self._comm._of(), None
+        if device is None:
+            numbers = [number_of(getattr(lib, f"ff_{name}_async"), handle, *arguments)
+                       for name, *arguments in calls]
+        else:
+            stream = current_stream(device)
+            with stream_of(device) as address:
+                numbers = [number_of(getattr(lib, f"ff_{name}_on_async"), handle, *arguments,
+                                     address) for name, *arguments in calls]
+        work = Work(self, numbers, outputs, after, keeps, stream=stream)
         with self._lock:
             self._unfinished[id(work)] = work
         self._kept.append(work)
         self._sequence += 1
         return work
 
-    def _reduce(self, call, tensor, output, op, *root, then=None):
+    def _reduce(self, name, tensor, output, op, *root, then=None):
         """An arithmetic operation from `tensor` into `output`, which may be the same, and what to
         do after it."""
-        wire, kind = elements.to_wire(elements.dense(tensor), op)
+        device = elements.device_of(tensor, output)
+        wire, kind = elements.to_wire(tensor, op)
         if output is tensor:
             out = wire
         elif output.dtype == wire.dtype and output.is_contiguous():
             out = output
         else:
-            out = torch.empty(wire.numel() // self._size, dtype=wire.dtype)
+            out = wire.new_empty(wire.numel() // self._size)
 
         def after():
             if out is not output:
                 elements.from_wire(out, output)
             if then is not None:
                 then()
-        return self._begin([output], [(call, wire.data_ptr(), out.data_ptr(), out.numel(), kind,
+        return self._begin([output], [(name, wire.data_ptr(), out.data_ptr(), out.numel(), kind,
                                        elements.op_number(op), *root)],
-                           after if then or out is not output else None, (wire, out))
+                           after if then or out is not output else None, (wire, out), device)
 
     def _bitwise(self, tensor, op, store):
         """The tensors of all ranks, combined here; `store` gets the result."""
-        wire = elements.dense(tensor).contiguous()
+        device = elements.device_of(tensor)
+        wire = tensor.contiguous()
         if wire.dtype.is_floating_point or wire.dtype.is_complex:
             raise Error(2, f"the backend ff reduces {wire.dtype} by arithmetic operations only")
-        every = torch.empty((self._size, *wire.shape), dtype=wire.dtype)
+        every = wire.new_empty((self._size, *wire.shape))
 
         def after():
             result = every[0]
             for one in every[1:]:
                 result = elements.bitwise(op)(result, one)
             store(result)
-        return self._begin([tensor], [self._gather_call(wire, every)], after, (wire, every))
+        return self._begin([tensor], [self._gather_call(wire, every)], after, (wire, every), device)
 
     def _gather_call(self, wire, out):
-        return (lib.ff_allgather_async, wire.data_ptr(), out.data_ptr(), elements.size_of(wire),
+        return ("allgather", wire.data_ptr(), out.data_ptr(), elements.size_of(wire),
                 elements.BYTES)
 
     # ---- reductions
@@ -169,10 +180,11 @@ class Group(dist.ProcessGroup):
                 if then is not None:
                     then()
             return self._bitwise(tensor, op, store)
-        return self._reduce(lib.ff_allreduce_async, tensor, tensor, op, then=then)
+        return self._reduce("allreduce", tensor, tensor, op, then=then)
 
     def allreduce_coalesced(self, tensors, opts=None):
-        flat = torch.cat([elements.dense(one).reshape(-1) for one in tensors])
+        elements.device_of(*tensors)
+        flat = torch.cat([one.reshape(-1) for one in tensors])
 
         def spread():
             for one, part in zip(tensors, flat.split([one.numel() for one in tensors])):
@@ -186,12 +198,12 @@ class Group(dist.ProcessGroup):
         if elements.bitwise(op):
             return self._bitwise(tensor, op,
                                  tensor.copy_ if root == self._rank else lambda result: None)
-        wire, kind = elements.to_wire(elements.dense(tensor), op)
+        device = elements.device_of(tensor)
+        wire, kind = elements.to_wire(tensor, op)
         stores = root == self._rank and wire is not tensor
         after = (lambda: elements.from_wire(wire, tensor)) if stores else None
-        return self._begin([tensor], [(lib.ff_reduce_async, wire.data_ptr(), wire.data_ptr(),
-                                       wire.numel(), kind, elements.op_number(op), root)],
-                           after, wire)
+        return self._begin([tensor], [("reduce", wire.data_ptr(), wire.data_ptr(), wire.numel(),
+                                       kind, elements.op_number(op), root)], after, wire, device)
 
     def _reduce_scatter_base(self, output, tensor, opts=None):
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
@@ -202,36 +214,39 @@ class Group(dist.ProcessGroup):
             def store(result):
                 output.copy_(result.reshape(self._size, -1)[self._rank].view(output.shape))
             return self._bitwise(tensor, op, store)
-        return self._reduce(lib.ff_reduce_scatter_async, tensor, elements.dense(output), op)
+        return self._reduce("reduce_scatter", tensor, output, op)
 
     def reduce_scatter(self, outputs, inputs, opts=None):
         output, parts = _one(outputs), _one(inputs, "list of tensors")
         if len(parts) != self._size or any(one.numel() != output.numel() for one in parts):
             raise Error(2, f"reduce_scatter needs {self._size} tensors of {output.numel()} "
                            "elements, as many as the output has")
-        flat = torch.cat([elements.dense(one).reshape(-1) for one in parts])
+        elements.device_of(output, *parts)
+        flat = torch.cat([one.reshape(-1) for one in parts])
         return self._reduce_scatter_base(output, flat, opts)
 
     # ---- copies
 
     def broadcast(self, tensors, opts):
-        tensor = elements.dense(_one(tensors))
+        tensor = _one(tensors)
+        device = elements.device_of(tensor)
         wire = tensor.contiguous()
         stores = wire is not tensor and opts.rootRank != self._rank
-        return self._begin([tensor], [(lib.ff_broadcast_async, wire.data_ptr(), wire.data_ptr(),
+        return self._begin([tensor], [("broadcast", wire.data_ptr(), wire.data_ptr(),
                                        elements.size_of(wire), elements.BYTES, opts.rootRank)],
-                           (lambda: tensor.copy_(wire)) if stores else None, wire)
+                           (lambda: tensor.copy_(wire)) if stores else None, wire, device)
 
     def _allgather_base(self, output, tensor, opts=None):
-        wire = elements.dense(tensor).contiguous()
+        device = elements.device_of(tensor, output)
+        wire, out = tensor.contiguous(), output
         if output.dtype != tensor.dtype or output.numel() != tensor.numel() * self._size:
             raise Error(2, f"all_gather of {tensor.numel()} {tensor.dtype} of each of {self._size} "
                            f"ranks into {output.numel()} {output.dtype}")
-        out = elements.dense(output)
         if not out.is_contiguous():
             out = torch.empty_like(output, memory_format=torch.contiguous_format)
         return self._begin([output], [self._gather_call(wire, out)],
-                           None if out is output else lambda: output.copy_(out), (wire, out))
+                           None if out is output else lambda: output.copy_(out), (wire, out),
+                           device)
 
     def _check_list(self, parts, tensor, what):
         if len(parts) != self._size or any(one.dtype != tensor.dtype or
@@ -240,28 +255,31 @@ class Group(dist.ProcessGroup):
                            f"{tensor.numel()} {tensor.dtype}")
 
     def allgather(self, outputs, inputs, opts=None):
-        tensor, parts = elements.dense(_one(inputs)), _one(outputs, "list of tensors")
+        tensor, parts = _one(inputs), _one(outputs, "list of tensors")
         self._check_list(parts, tensor, "all_gather")
+        device = elements.device_of(tensor, *parts)
         wire = tensor.contiguous()
-        flat = torch.empty((self._size, *tensor.shape), dtype=tensor.dtype)
+        flat = wire.new_empty((self._size, *tensor.shape))
         return self._begin([list(parts)], [self._gather_call(wire, flat)],
-                           lambda: _store_all(flat, parts), (wire, flat))
+                           lambda: _store_all(flat, parts), (wire, flat), device)
 
     def allgather_coalesced(self, outputs, inputs, opts=None):
         if any(len(parts) != len(inputs) for parts in outputs) or len(outputs) != self._size:
             raise Error(2, f"all_gather_coalesced needs {self._size} lists of {len(inputs)} "
                            "tensors")
-        wires = [elements.dense(one).contiguous() for one in inputs]
-        flats = [torch.empty((self._size, *one.shape), dtype=one.dtype) for one in wires]
+        device = elements.device_of(*inputs, *(one for parts in outputs for one in parts))
+        wires = [one.contiguous() for one in inputs]
+        flats = [one.new_empty((self._size, *one.shape)) for one in wires]
 
         def after():
             for number, flat in enumerate(flats):
                 _store_all(flat, [parts[number] for parts in outputs])
         return self._begin(outputs, [self._gather_call(wire, flat)
-                                     for wire, flat in zip(wires, flats)], after, (wires, flats))
+                                     for wire, flat in zip(wires, flats)], after, (wires, flats),
+                           device)
 
     def gather(self, outputs, inputs, opts):
-        tensor, root = elements.dense(_one(inputs)), opts.rootRank
+        tensor, root = elements.on_host(_one(inputs), "gather"), opts.rootRank
         wire = tensor.contiguous()
         parts, flat, after = [], None, None
         if root == self._rank:
@@ -270,31 +288,32 @@ class Group(dist.ProcessGroup):
             flat = torch.empty((self._size, *tensor.shape), dtype=tensor.dtype)
             after = lambda: _store_all(flat, parts)  # noqa: E731
         return self._begin(list(parts), [
-            (lib.ff_gather_async, wire.data_ptr(), None if flat is None else flat.data_ptr(),
+            ("gather", wire.data_ptr(), None if flat is None else flat.data_ptr(),
              elements.size_of(wire), elements.BYTES, root)], after, (wire, flat))
 
     def scatter(self, outputs, inputs, opts):
-        output, root = elements.dense(_one(outputs)), opts.rootRank
+        output, root = elements.on_host(_one(outputs), "scatter"), opts.rootRank
         flat, out = None, output
         if root == self._rank:
             parts = _one(inputs, "list of tensors")
             self._check_list(parts, output, "scatter")
-            flat = torch.cat([elements.dense(one).reshape(-1) for one in parts])
+            flat = torch.cat([elements.on_host(one, "scatter").reshape(-1) for one in parts])
         if not output.is_contiguous():
             out = torch.empty_like(output, memory_format=torch.contiguous_format)
         return self._begin([output], [
-            (lib.ff_scatter_async, None if flat is None else flat.data_ptr(), out.data_ptr(),
+            ("scatter", None if flat is None else flat.data_ptr(), out.data_ptr(),
              elements.size_of(out), elements.BYTES, root)],
             None if out is output else lambda: output.copy_(out), (flat, out))
 
     def alltoall_base(self, output, tensor, output_splits, input_splits, opts=None):
-        wire, out = elements.dense(tensor).contiguous(), elements.dense(output)
+        wire = elements.on_host(tensor, "all_to_all").contiguous()
+        out = elements.on_host(output, "all_to_all")
         if output.dtype != tensor.dtype:
             raise Error(2, f"all_to_all of {tensor.dtype} into {output.dtype}")
         if not out.is_contiguous():
             out = torch.empty_like(output, memory_format=torch.contiguous_format)
         return self._begin([output], [
-            (lib.ff_alltoallv_async, wire.data_ptr(), self._splits(tensor, input_splits),
+            ("alltoallv", wire.data_ptr(), self._splits(tensor, input_splits),
              out.data_ptr(), self._splits(output, output_splits), elements.BYTES)],
             None if out is output else lambda: output.copy_(out), (wire, out))
 
@@ -317,10 +336,12 @@ class Group(dist.ProcessGroup):
         dtype, counts = inputs[0].dtype, [one.numel() for one in outputs]
         if any(one.dtype != dtype for one in (*inputs, *outputs)):
             raise Error(2, "all_to_all needs tensors of one type")
-        wire = torch.cat([elements.dense(one).reshape(-1) for one in inputs])
+        for one in outputs:
+            elements.on_host(one, "all_to_all")
+        wire = torch.cat([elements.on_host(one, "all_to_all").reshape(-1) for one in inputs])
         out = torch.empty(sum(counts), dtype=dtype)
         return self._begin(list(outputs), [
-            (lib.ff_alltoallv_async, wire.data_ptr(),
+            ("alltoallv", wire.data_ptr(),
              _counts([elements.size_of(one) for one in inputs]), out.data_ptr(),
              _counts([elements.size_of(one) for one in outputs]), elements.BYTES)],
             lambda: _store_all(out.split(counts), outputs), (wire, out))
@@ -336,13 +357,13 @@ class Group(dist.ProcessGroup):
         return work
 
     def send(self, tensors, to, tag=0):
-        tensor = elements.dense(_one(tensors))
+        tensor = elements.on_host(_one(tensors), "send")
         wire = tensor.contiguous()
         return self._message(tensor, lib.ff_send_async, (wire.data_ptr(), elements.size_of(wire),
                                                          elements.BYTES, to, tag), None, wire)
 
     def recv(self, tensors, source, tag=0):
-        tensor = elements.dense(_one(tensors))
+        tensor = elements.on_host(_one(tensors), "recv")
         out = tensor if tensor.is_contiguous() else torch.empty_like(
             tensor, memory_format=torch.contiguous_format)
         rank = ctypes.c_uint32(_ANY)
@@ -358,7 +379,7 @@ class Group(dist.ProcessGroup):
     # ---- barriers
 
     def barrier(self, opts=None):
-        return self._begin([], [(lib.ff_barrier_async,)])
+        return self._begin([], [("barrier",)])
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """Rank 0 raises an error that names ranks which do not come in time, the first or all; then

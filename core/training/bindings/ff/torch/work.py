@@ -8,14 +8,15 @@ import weakref
 import torch
 from torch._C._distributed_c10d import Work as _TorchWork
 
+from ff._device import in_stream, order_behind
 from ff._library import Error, check, lib
 
 
 class _Future(torch.futures.Future):
     """Completes its operation in the thread that waits."""
 
-    def __init__(self, work):
-        super().__init__()
+    def __init__(self, work, devices):
+        super().__init__(**devices)
         self._work = work
 
     def wait(self):
@@ -23,14 +24,20 @@ class _Future(torch.futures.Future):
         return super().wait()
 
 
+def future_devices(stream):
+    """What a future of results on the device of a stream is made with."""
+    return {} if stream is None else {"devices": [stream.device]}
+
+
 class Work(_TorchWork):
     """One call of the program: the operations of ff that it consists of, and what to do after them.
-    Any thread may wait for it, several times."""
+    Any thread may wait for it, several times. On a device, `stream` is where they are ordered."""
 
-    def __init__(self, group, numbers, outputs, after=None, keeps=None, source=None):
+    def __init__(self, group, numbers, outputs, after=None, keeps=None, source=None, stream=None):
         super().__init__()
         self._group, self._numbers, self._outputs = weakref.ref(group), numbers, outputs
         self._after, self._keeps, self._source = after, keeps, source
+        self._stream = stream
         self._lock = threading.Lock()
         self._error = self._future = None
         self._done = False
@@ -47,7 +54,7 @@ class Work(_TorchWork):
                 for number in self._numbers:
                     check(lib.ff_wait(group._comm._of(), number))
                 if self._after is not None:
-                    with torch.no_grad():
+                    with torch.no_grad(), in_stream(self._stream):
                         self._after()
             except Exception as error:
                 self._error = error
@@ -61,15 +68,18 @@ class Work(_TorchWork):
 
     def _settle(self, future):
         if self._error is None:
-            future.set_result(self._outputs)
+            with in_stream(self._stream):  # for what the future records
+                future.set_result(self._outputs)
         else:
             future.set_exception(self._error)
 
     def wait(self, timeout=None):
-        """`timeout` is that of the group."""
+        """`timeout` is that of the group. On a device, the current stream waits for the result."""
         self._complete()
         if self._error is not None:
             raise self._error
+        if self._stream is not None:
+            order_behind(self._stream)
         return True
 
     def synchronize(self):
@@ -98,7 +108,7 @@ class Work(_TorchWork):
         with self._lock:
             first = self._future is None
             if first:
-                self._future = _Future(self)
+                self._future = _Future(self, future_devices(self._stream))
             future, done = self._future, self._done
         if first and done:
             self._settle(future)
