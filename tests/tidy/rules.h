@@ -50,13 +50,13 @@ inline const std::vector<Ban>& bans() {
       {R"(\b(steady|system|high_resolution)_clock::now)",
        "time comes from ff::Clock",
        {"core/platform/base/", "tests/"}},
-      // A library in the programs of others has only libc.
+      // A library in the programs of others, and the program that loads GPUs, have only libc.
       {R"(\b(clock_gettime|gettimeofday)\s*\()",
        "time comes from ff::Clock",
-       {"core/platform/base/", "core/storage/usrbio/", "tests/"}},
+       {"core/platform/base/", "core/storage/usrbio/", "core/ops/validate/ff_gpu_", "tests/"}},
       {R"(\bthis_thread::sleep_(for|until)\s*\(|\b(usleep|nanosleep)\s*\()",
        "sleep through ff::Clock",
-       {"core/platform/base/"}},
+       {"core/platform/base/", "core/ops/validate/ff_gpu_"}},
       {R"(\bs?rand\s*\()", "numbers come from ff::Rng", {}},
       {R"(\brandom_device\b)", "numbers come from ff::Rng", {}},
       {R"(\bwhile\s*\(([^()]|\([^()]*\))*\bco_await\b)",
@@ -93,7 +93,7 @@ inline const std::map<std::string, std::string>& direct_open_allowed() {
 // Folders of tests/ that mirror no folder of core/.
 inline const std::set<std::string>& own_test_folders() {
   static const std::set<std::string> all = {"attack", "e2e",  "tidy", "fuzz",
-                                            "bench",  "spec", "rdma"};
+                                            "bench",  "spec", "rdma", "gpu"};
   return all;
 }
 
@@ -619,8 +619,8 @@ class FileGraph {
 // Sources, and what lies beside them: what an editor or a merge has left is none of it.
 inline Findings known_kinds(const std::vector<std::string>& paths) {
   static const std::set<std::string> kKnown = {
-      ".cc",  ".c",    ".h",   ".sh",  ".py",   ".cmake", ".proto", ".md", ".supp",
-      ".txt", ".json", ".pyc", ".pml", ".html", ".css",   ".js",    ".svg"};
+      ".cc",   ".c",   ".h",   ".sh",   ".py",  ".cmake", ".proto", ".md", ".supp", ".txt",
+      ".json", ".pyc", ".pml", ".html", ".css", ".js",    ".svg",   ".cu", ".ptx"};
   Findings findings;
   for (const std::string& path : paths) {
     if (kKnown.contains(fs::path(path).extension())) continue;

@@ -4,6 +4,7 @@
 
 #include "ops/validate/check.h"
 #include "ops/validate/gpu.h"
+#include "ops/validate/gpu_load.h"
 #include "ops/validate/host.h"
 #include "ops/validate/inventory.h"
 #include "ops/validate/load.h"
@@ -55,6 +56,12 @@ constexpr std::array kChecks = {
     Check{"pci.aer", "errors that devices have counted", reads, kSoon, 0.2, 90, check_pci_aer},
     Check{"gpu.health", "GPUs against PCI; ECC, rows, heat, NVLink, errors of NVML", reads,
           15 * kSecond, 2, 100, check_gpu_health},
+    Check{"gpu.memory", "every bit of all free memory of GPUs, and its ECC errors", load, kMinute,
+          5, 60, check_gpu_memory},
+    Check{"gpu.gemm", "known products on every GPU in each type, and their speed", load, kMinute, 5,
+          70, check_gpu_gemm},
+    Check{"gpu.copy", "copies to and from GPUs against PCIe, NVLink and their memory", load,
+          3 * kMinute, 4, 60, check_gpu_copy},
     Check{"pci.peer", "relaxed ordering, ACS and IOMMU, which slow GPUs down", reads, kSoon, 0.2,
           70, check_pci_peer},
     Check{"network.ib", "state of InfiniBand and RoCE ports, and their errors", reads, kSoon, 0.2,

@@ -1,9 +1,11 @@
 // NVIDIA GPUs: those on the PCI bus, and what the driver library (NVML) reports about each. ff is
 // static and cannot load that library, so a small program queries it (ff_gpu.c), which is embedded
-// in ff; if it hangs or crashes, that is a finding like any other.
+// in ff; if it hangs or crashes, that is a finding like any other. The same program loads GPUs
+// (gpu_load.h).
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,8 +19,19 @@ namespace ff::validate {
 // The program, an ELF file.
 std::string_view gpu_program();
 
-// Runs the program for at most `within_ns`: from memory, or, if the machine forbids that, from a
-// file in `context.scratch`. Errors: not_found if the machine cannot run dynamic programs, refused.
+// One run of the program.
+struct GpuProgramRun {
+  std::vector<std::string> arguments = {};
+  std::vector<unsigned> cpus = {};  // that it may use; none: all
+};
+
+// Runs the program once for each, for at most `within_ns`: all at once, or one after the other. It
+// runs from memory, or, if the machine forbids that, from a file in `context.scratch`. Errors:
+// not_found if the machine cannot run dynamic programs, refused.
+std::vector<Result<ProgramOutput>> run_gpu_program(const CheckContext& context,
+                                                   const std::vector<GpuProgramRun>& runs,
+                                                   bool at_once, int64_t within_ns);
+// The same once, to query NVML.
 Result<ProgramOutput> query_nvml(const CheckContext& context, int64_t within_ns);
 Result<ProgramOutput> query_nvml_from_file(const CheckContext& context, int64_t within_ns);
 

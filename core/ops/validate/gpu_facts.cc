@@ -14,43 +14,19 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kGpusMax = 1024;
 
-NvmlValue fact(const Json& from, const char* name) {
-  const auto found = from.find(name);
-  if (found == from.end() || !found->is_number_unsigned()) return std::nullopt;
-  return found->get<uint64_t>();
-}
-
-std::string words(const Json& from, const char* name) {
-  const auto found = from.find(name);
-  if (found == from.end() || !found->is_string()) return "";
-  return printable(found->get_ref<const std::string&>());
-}
-
-bool is_set(const Json& from, const char* name) { return fact(from, name).value_or(0) != 0; }
-
-// "00000000:17:00.0" -> "0000:17:00.0": NVML writes domains with 8 digits, the kernel with at
-// least 4.
-std::string kernel_address(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
-  }
-  constexpr size_t kDigits = 4;
-  const size_t digits = std::min(text.find(':'), text.size());
-  const size_t zeros = std::min(text.find_first_not_of('0'), digits);
-  return digits > kDigits ? text.substr(std::min(zeros, digits - kDigits)) : text;
-}
+bool is_set(const Json& from, const char* name) { return line_number(from, name).value_or(0) != 0; }
 
 NvmlError error_of(const Json& line) {
-  return {.call = words(line, "call"),
-          .code = fact(line, "code").value_or(0),
-          .text = words(line, "text")};
+  return {.call = line_text(line, "call"),
+          .code = line_number(line, "code").value_or(0),
+          .text = line_text(line, "text")};
 }
 
 std::optional<MemoryRepairs> repairs_of(const Json& line, const char* name) {
   const auto found = line.find(name);
   if (found == line.end() || !found->is_object()) return std::nullopt;
-  return MemoryRepairs{.corrected = fact(*found, "corrected"),
-                       .uncorrected = fact(*found, "uncorrected"),
+  return MemoryRepairs{.corrected = line_number(*found, "corrected"),
+                       .uncorrected = line_number(*found, "uncorrected"),
                        .pending = is_set(*found, "pending"),
                        .failed = is_set(*found, "failed")};
 }
@@ -61,9 +37,9 @@ std::vector<NvLink> links_of(const Json& line) {
   if (found == line.end() || !found->is_array()) return links;
   for (const Json& one : *found) {
     if (!one.is_object()) continue;
-    NvLink link{.number = fact(one, "link").value_or(0), .active = is_set(one, "active")};
+    NvLink link{.number = line_number(one, "link").value_or(0), .active = is_set(one, "active")};
     for (const char* const counter : {"replay", "recovery", "crc_flit", "crc_data"}) {
-      const NvmlValue count = fact(one, counter);
+      const NvmlValue count = line_number(one, counter);
       if (count) link.errors = link.errors.value_or(0) + *count;
     }
     links.push_back(link);
@@ -73,25 +49,25 @@ std::vector<NvLink> links_of(const Json& line) {
 
 void read_facts(const Json& line, GpuFacts& gpu) {
   gpu.complete = true;
-  gpu.celsius = fact(line, "celsius");
-  gpu.slowdown_celsius = fact(line, "slowdown_celsius");
-  gpu.milliwatts = fact(line, "milliwatts");
-  gpu.limit_milliwatts = fact(line, "limit_milliwatts");
-  gpu.sm_mhz = fact(line, "sm_mhz");
-  gpu.sm_max_mhz = fact(line, "sm_max_mhz");
-  gpu.slowed_by = fact(line, "slowed_by");
-  gpu.persistence = fact(line, "persistence");
-  gpu.ecc = fact(line, "ecc");
-  gpu.corrected = fact(line, "corrected");
-  gpu.uncorrected = fact(line, "uncorrected");
-  gpu.corrected_ever = fact(line, "corrected_ever");
-  gpu.uncorrected_ever = fact(line, "uncorrected_ever");
+  gpu.celsius = line_number(line, "celsius");
+  gpu.slowdown_celsius = line_number(line, "slowdown_celsius");
+  gpu.milliwatts = line_number(line, "milliwatts");
+  gpu.limit_milliwatts = line_number(line, "limit_milliwatts");
+  gpu.sm_mhz = line_number(line, "sm_mhz");
+  gpu.sm_max_mhz = line_number(line, "sm_max_mhz");
+  gpu.slowed_by = line_number(line, "slowed_by");
+  gpu.persistence = line_number(line, "persistence");
+  gpu.ecc = line_number(line, "ecc");
+  gpu.corrected = line_number(line, "corrected");
+  gpu.uncorrected = line_number(line, "uncorrected");
+  gpu.corrected_ever = line_number(line, "corrected_ever");
+  gpu.uncorrected_ever = line_number(line, "uncorrected_ever");
   gpu.rows = repairs_of(line, "rows");
   gpu.pages = repairs_of(line, "pages");
   gpu.links = links_of(line);
   const auto processes = line.find("processes");
   if (processes != line.end() && processes->is_array()) gpu.processes = processes->size();
-  gpu.recovery = fact(line, "recovery");
+  gpu.recovery = line_number(line, "recovery");
 }
 
 // A line about one GPU.
@@ -102,8 +78,8 @@ void read_of_gpu(const Json& line, const std::string& event, uint64_t index, Nvm
     gpu = told.gpus.insert(gpu, {.index = index});
   }
   if (event == "at") {
-    gpu->address = kernel_address(words(line, "pci"));
-    gpu->name = words(line, "name");
+    gpu->address = kernel_address(line_text(line, "pci"));
+    gpu->name = line_text(line, "name");
   } else if (event == "gpu") {
     read_facts(line, *gpu);
   } else if (event == "error") {
@@ -113,18 +89,40 @@ void read_of_gpu(const Json& line, const std::string& event, uint64_t index, Nvm
 
 }  // namespace
 
+NvmlValue line_number(const Json& line, const char* name) {
+  const auto found = line.find(name);
+  if (found == line.end() || !found->is_number_unsigned()) return std::nullopt;
+  return found->get<uint64_t>();
+}
+
+std::string line_text(const Json& line, const char* name) {
+  const auto found = line.find(name);
+  if (found == line.end() || !found->is_string()) return "";
+  return printable(found->get_ref<const std::string&>());
+}
+
+std::string kernel_address(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
+  }
+  constexpr size_t kDigits = 4;
+  const size_t digits = std::min(text.find(':'), text.size());
+  const size_t zeros = std::min(text.find_first_not_of('0'), digits);
+  return digits > kDigits ? text.substr(std::min(zeros, digits - kDigits)) : text;
+}
+
 NvmlReport parse_nvml(std::string_view output) {
   NvmlReport told;
   for (const std::string_view text : split(output, '\n')) {
     const Json line = Json::parse(text, nullptr, false);
     if (!line.is_object()) continue;
-    const std::string event = words(line, "event");
-    if (const NvmlValue index = fact(line, "gpu")) {
+    const std::string event = line_text(line, "event");
+    if (const NvmlValue index = line_number(line, "gpu")) {
       read_of_gpu(line, event, *index, told);
     } else if (event == "driver") {
-      told.driver = words(line, "driver");
-      told.nvml = words(line, "nvml");
-      told.count = fact(line, "count");
+      told.driver = line_text(line, "driver");
+      told.nvml = line_text(line, "nvml");
+      told.count = line_number(line, "count");
     } else if (event == "error") {
       told.error = error_of(line);
     } else if (event == "end") {

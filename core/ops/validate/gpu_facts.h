@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,5 +62,12 @@ struct NvmlReport {
 };
 
 NvmlReport parse_nvml(std::string_view output);
+
+// Values of one line; none, empty: it has none of this type.
+NvmlValue line_number(const nlohmann::json& line, const char* name);
+std::string line_text(const nlohmann::json& line, const char* name);
+// "00000000:17:00.0" -> "0000:17:00.0": NVML writes domains with 8 digits, the kernel with at
+// least 4.
+std::string kernel_address(std::string text);
 
 }  // namespace ff::validate

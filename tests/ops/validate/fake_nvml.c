@@ -16,6 +16,7 @@ enum {
   NO_PERMISSION = 4,
   INSUFFICIENT_SIZE = 7,
   DRIVER_NOT_LOADED = 9,
+  TIMEOUT = 10,
   GPU_IS_LOST = 15,
   RESET_REQUIRED = 16,
   LIB_RM_VERSION_MISMATCH = 18,
@@ -164,7 +165,7 @@ int nvmlDeviceGetClockInfo(struct gpu* gpu, int clock, unsigned int* mhz) {
 
 int nvmlDeviceGetMaxClockInfo(struct gpu* gpu, int clock, unsigned int* mhz) {
   (void)gpu;
-  *mhz = clock == 1 ? 1410 : 1;
+  *mhz = clock == 1 ? 1410 : clock == 2 ? 1593 : 1;
   return SUCCESS;
 }
 
@@ -183,7 +184,11 @@ int nvmlDeviceGetEccMode(struct gpu* gpu, int* now, int* pending) {
 
 // 0 and 1 have corrected some, 2 not all, 3 not all long ago.
 int nvmlDeviceGetTotalEccErrors(struct gpu* gpu, int type, int since, unsigned long long* count) {
+  static unsigned long long asked[2];
   const int uncorrected = type == 1, ever = since == 1;
+  // They rise while a load runs: by 3 corrected, or by one uncorrected.
+  if (scenario("ecc-corrected") && !uncorrected) return *count = 7 + 3 * asked[0]++, SUCCESS;
+  if (scenario("ecc-uncorrected") && uncorrected) return *count = asked[1]++, SUCCESS;
   *count = 0;
   if (!scenario("ecc")) return SUCCESS;
   if (gpu->index == 4) return UNKNOWN;
@@ -218,7 +223,9 @@ int nvmlDeviceGetNvLinkState(struct gpu* gpu, unsigned int link, int* active) {
 
 int nvmlDeviceGetNvLinkErrorCounter(struct gpu* gpu, unsigned int link, int counter,
                                     unsigned long long* count) {
+  static unsigned long long errors;
   if (counter > 4) return INVALID_ARGUMENT;
+  if (scenario("nvlink-errors") && link == 9 && counter == 2) return *count = errors += 5, SUCCESS;
   *count = 0;
   if (is(gpu, 2, "nvlink") && link == 4) *count = 1ull << (4 * counter);
   return SUCCESS;
@@ -286,10 +293,89 @@ struct field {
 
 int nvmlDeviceGetFieldValues(struct gpu* gpu, int count, struct field* fields) {
   for (int i = 0; i < count; i++) {
-    fields[i].code = fields[i].id == 230 ? SUCCESS : NOT_SUPPORTED;
+    fields[i].code = fields[i].id == 230 || fields[i].id == 90 ? SUCCESS : NOT_SUPPORTED;
     fields[i].type = 1;
     fields[i].value.u = scenario("recovery") ? (unsigned)gpu->index : 0;
+    if (fields[i].id == 90) fields[i].value.u = 25000;  // MB/s of each NVLink
   }
+  return SUCCESS;
+}
+
+// What loads ask. ---------------------------------------------------------------------------------
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char* address, struct gpu** gpu) {
+  for (int i = 0; i < GPUS; i++) {
+    char mine[32];
+    put_address(&gpus[i], "%04x:%02x:%02x.0", mine, sizeof mine);
+    *gpu = &gpus[i];
+    if (strcmp(mine, address) == 0) return SUCCESS;
+  }
+  return INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetCurrPcieLinkGeneration(struct gpu* gpu, unsigned int* generation) {
+  (void)gpu;
+  *generation = scenario("low-generation") ? 1 : 4;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetCurrPcieLinkWidth(struct gpu* gpu, unsigned int* lanes) {
+  (void)gpu;
+  *lanes = scenario("few-lanes") ? 8 : 16;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetMaxPcieLinkGeneration(struct gpu* gpu, unsigned int* generation) {
+  (void)gpu;
+  *generation = 4;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetMaxPcieLinkWidth(struct gpu* gpu, unsigned int* lanes) {
+  (void)gpu;
+  *lanes = 16;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetMemoryBusWidth(struct gpu* gpu, unsigned int* bits) {
+  (void)gpu;
+  *bits = 5120;
+  return SUCCESS;
+}
+
+// All links lead to a switch, which has an address of its own.
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(struct gpu* gpu, unsigned int link, struct pci_v3* pci) {
+  (void)gpu;
+  memset(pci, 0, sizeof *pci);
+  snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", 0xc1 + link % 6);
+  return SUCCESS;
+}
+
+struct event {
+  struct gpu* gpu;
+  unsigned long long type, data;
+  unsigned int instance, compute;
+};
+
+int nvmlEventSetCreate(void** set) {
+  static int events;
+  *set = &events;
+  return SUCCESS;
+}
+
+int nvmlDeviceRegisterEvents(struct gpu* gpu, unsigned long long types, void* set) {
+  (void)gpu;
+  (void)set;
+  return types == 8 ? SUCCESS : NOT_SUPPORTED;
+}
+
+// One Xid, at the second call.
+int nvmlEventSetWait_v2(void* set, struct event* event, unsigned int milliseconds) {
+  static int calls;
+  (void)set;
+  (void)milliseconds;
+  if (!scenario("xid") || ++calls != 2) return TIMEOUT;
+  *event = (struct event){&gpus[0], 8, 94, -1u, -1u};
   return SUCCESS;
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # The CRC32C of what each kernel of `ff validate` makes, by plain arithmetic: the goldens of
-# core/ops/validate/compute_kernels.cc, from code that shares nothing with it.
+# core/ops/validate/compute_kernels.cc, from code that shares nothing with it. After them the
+# digests of products that GPUs compute, those of core/ops/validate/ff_gpu_gemm.c.
 import hashlib
 import struct
 
@@ -76,3 +77,25 @@ for name, made in (
     ("memcpy", noise()),
 ):
     print(f"{name} 0x{crc32c(made):08x}")
+
+
+def mixed(value, word=2**64):
+    value = (value + 0x9E3779B97F4A7C15) % word
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % word
+    value = (value ^ value >> 27) * 0x94D049BB133111EB % word
+    return value ^ value >> 31
+
+
+def gpu_product(seed, most, side=256):
+    values = [mixed(seed << 32 ^ i) % (2 * most + 1) - most for i in range(2 * side * side)]
+    lines = [values[i:i + side] for i in range(0, len(values), side)]
+    digest = 0
+    for row in lines[:side]:
+        for column in lines[side:]:
+            digest = mixed(digest ^ sum(map(lambda p, q: p * q, row, column)) % 2**64)
+    return digest
+
+
+for seed, (name, most) in enumerate((("fp64", 1 << 21), ("fp32", 255), ("fp16", 255),
+                                     ("bf16", 255), ("tf32", 255), ("int8", 127)), start=1):
+    print(f"{name} 0x{gpu_product(seed, most):016x}")
