@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <set>
 
 #include "ops/validate/inventory.h"
+#include "ops/validate/kernel_log.h"
+#include "ops/validate/kernel_messages.h"
 #include "ops/validate/load.h"
 #include "ops/validate/xid.h"
 #include "platform/base/text.h"
@@ -87,15 +90,17 @@ std::optional<Finding> end_of(const GpuLoad& load, const ProgramOutput& output,
 }
 
 void report_load_xids(const CheckContext& context, const GpuLoad& load, const std::string& part,
-                      const GpuLoadReport& report) {
-  for (const uint64_t code : report.xids) {
+                      const GpuLoadReport& report, const std::vector<uint64_t>& logged) {
+  std::set<uint64_t> codes(report.xids.begin(), report.xids.end());
+  codes.insert(logged.begin(), logged.end());
+  for (const uint64_t code : codes) {
     const Xid* const xid = find_xid(static_cast<int>(std::min<uint64_t>(code, INT32_MAX)));
     Finding finding{.name = load.check,
                     .part = fmt::format("{}, Xid {}", part, code),
                     .verdict = Verdict::degraded};
     finding.found = fmt::format("Xid {} during the load", code);
     finding.expected = "none";
-    finding.source = "NVML";
+    finding.source = "NVML and the kernel log";
     finding.hint = "ff does not know this code: see the kernel log.";
     if (xid != nullptr) {
       finding.found += fmt::format(": {}", xid->about);
@@ -133,6 +138,18 @@ std::vector<unsigned> cpus_beside(const SystemTree& tree, const PciDevice& gpu) 
   return parse_cpu_list(tree.maybe_text(device + "/local_cpulist").value_or(""));
 }
 
+// None where this user may not read them: then NVML alone tells Xids.
+std::vector<std::string> kernel_records() {
+  auto records = read_kernel_messages();
+  return records ? std::move(*records) : std::vector<std::string>();
+}
+
+// "4,1234,5678901234,-;text": 1234.
+uint64_t sequence_of(std::string_view record) {
+  const auto fields = split(record.substr(0, record.find(';')), ',');
+  return fields.size() < 2 ? 0 : parse_u64(fields[1]).value_or(0);
+}
+
 void check_load(const CheckContext& context, const GpuLoad& load) {
   const auto gpus = nvidia_gpus(context.tree);
   if (gpus.empty()) {
@@ -145,8 +162,13 @@ void check_load(const CheckContext& context, const GpuLoad& load) {
                                                 gpus.size()),
                            .hint = "Run it on the machine itself."});
   }
+  const uint64_t before = last_record(kernel_records());
   const auto outputs = run_gpu_load(context, load, gpus);
-  for (size_t i = 0; i < gpus.size(); i++) report_gpu_load(context, load, gpus[i], outputs[i]);
+  const std::vector<std::string> records = kernel_records();
+  for (size_t i = 0; i < gpus.size(); i++) {
+    report_gpu_load(context, load, gpus[i], outputs[i],
+                    xids_after(records, before, gpus[i].address));
+  }
 }
 
 GpuLoad load_of(const CheckContext& context, const char* check, const char* mode) {
@@ -175,7 +197,7 @@ std::vector<Result<ProgramOutput>> run_gpu_load(const CheckContext& context, con
 }
 
 void report_gpu_load(const CheckContext& context, const GpuLoad& load, const PciDevice& gpu,
-                     const Result<ProgramOutput>& output) {
+                     const Result<ProgramOutput>& output, const std::vector<uint64_t>& logged) {
   if (!output) {
     return context.report(
         {.name = load.check,
@@ -187,13 +209,31 @@ void report_gpu_load(const CheckContext& context, const GpuLoad& load, const Pci
   }
   const GpuLoadReport report = parse_gpu_load(output->output);
   const std::string part = name_of(gpu, report);
-  report_load_xids(context, load, part, report);
+  report_load_xids(context, load, part, report, logged);
   report_load_ecc(context, load, part, report);
   if (auto end = end_of(load, *output, report)) {
     end->part = part;
     context.report(std::move(*end));
   }
   load.report(context, part, gpu, report);
+}
+
+uint64_t last_record(const std::vector<std::string>& records) {
+  return records.empty() ? 0 : sequence_of(records.back());
+}
+
+std::vector<uint64_t> xids_after(const std::vector<std::string>& records, uint64_t sequence,
+                                 std::string_view address) {
+  std::vector<uint64_t> codes;
+  for (const std::string& record : records) {
+    if (sequence_of(record) <= sequence) continue;
+    const auto line = parse_kmsg(record);
+    const auto xid = line ? parse_xid(line->text) : std::nullopt;
+    // The driver writes no function: "0000:3b:00".
+    if (!xid || !address.starts_with(xid->device + ".")) continue;
+    codes.push_back(static_cast<uint64_t>(xid->code));
+  }
+  return codes;
 }
 
 void check_gpu_memory(const CheckContext& context) {

@@ -36,9 +36,16 @@ struct GpuLoad {
 // The output of the load on each of these GPUs, in their order.
 std::vector<Result<ProgramOutput>> run_gpu_load(const CheckContext& context, const GpuLoad& load,
                                                 const std::vector<PciDevice>& gpus);
-// Reports the findings of the output of one GPU, or why there is none.
+// Reports the findings of the output of one GPU, or why there is none. `logged`: its Xids in the
+// kernel log, which also has those of a GPU that does not answer any more.
 void report_gpu_load(const CheckContext& context, const GpuLoad& load, const PciDevice& gpu,
-                     const Result<ProgramOutput>& output);
+                     const Result<ProgramOutput>& output, const std::vector<uint64_t>& logged);
+
+// Of records of /dev/kmsg: the sequence number of the last one (0: none), and the Xids of the GPU
+// at an address after such a number.
+uint64_t last_record(const std::vector<std::string>& records);
+std::vector<uint64_t> xids_after(const std::vector<std::string>& records, uint64_t sequence,
+                                 std::string_view address);
 
 void check_gpu_memory(const CheckContext& context);
 void check_gpu_gemm(const CheckContext& context);

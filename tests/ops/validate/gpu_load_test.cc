@@ -49,8 +49,9 @@ class GpuLoadTest : public Gpu {
     gpus.resize(count);
     return run_gpu_load(context(), load, gpus);
   }
-  void judge_load(const GpuLoad& load, const Result<ProgramOutput>& output, size_t gpu = 0) {
-    report_gpu_load(context(), load, nvidia_gpus(tree_)[gpu], output);
+  void judge_load(const GpuLoad& load, const Result<ProgramOutput>& output, size_t gpu = 0,
+                  const std::vector<uint64_t>& logged = {}) {
+    report_gpu_load(context(), load, nvidia_gpus(tree_)[gpu], output, logged);
   }
   void check(const GpuLoad& load, const std::string& scenario,
              const char* library = FF_FAKE_NVML_NEW) {
@@ -283,6 +284,34 @@ TEST_F(GpuLoadTest, AnXidDuringTheLoad) {
   EXPECT_GE(xid.verdict, Verdict::degraded);
   EXPECT_TRUE(says(xid.found, "Xid 94 during the load: "));
   EXPECT_NE(xid.hint, "");
+}
+
+// A GPU that has fallen off the bus tells nothing more; the kernel does.
+TEST_F(GpuLoadTest, XidsOfTheKernelLogCountToo) {
+  const ProgramOutput hung{.output =
+                               "{\"event\":\"begin\",\"step\":\"fp16\"}\n"
+                               "{\"event\":\"xid\",\"code\":94}\n",
+                           .hung = true};
+  judge_load(gemm_load(), hung, 0, {79, 94, 79});
+  const std::string unnamed = address(0) + " GPU 10de:20b2";
+  EXPECT_EQ(not_passed(), (Names{"gpu.gemm of " + unnamed + ", Xid 79",
+                                 "gpu.gemm of " + unnamed + ", Xid 94", "gpu.gemm of " + unnamed}));
+  EXPECT_EQ(verdict("gpu.gemm", unnamed + ", Xid 79"), Verdict::fail);
+}
+
+TEST(XidsAfter, AreThoseOfTheGpuAndOfTheLoad) {
+  const std::vector<std::string> records = {
+      "4,7,1000,-;NVRM: Xid (PCI:0000:1b:00): 31, pid=1, name=x",
+      "6,8,2000,-;usb 1-1: new device",
+      "4,9,3000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.",
+      "4,10,4000,-;NVRM: Xid (PCI:0000:36:00): 48, pid=1, DBE",
+      "12,11,5000,-;NVRM: Xid (PCI:0000:1b:00): 94, written by a program",
+      "torn"};
+  EXPECT_EQ(xids_after(records, 7, "0000:1b:00.0"), std::vector<uint64_t>{79});
+  EXPECT_EQ(xids_after(records, 0, "0000:36:00.0"), std::vector<uint64_t>{48});
+  EXPECT_EQ(xids_after(records, 11, "0000:1b:00.0"), std::vector<uint64_t>{});
+  EXPECT_EQ(last_record({records.begin(), records.begin() + 3}), 9u);
+  EXPECT_EQ(last_record({}), 0u);
 }
 
 TEST_F(GpuLoadTest, WithoutADeviceOrDriverItCouldNotRun) {
