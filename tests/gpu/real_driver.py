@@ -2,8 +2,10 @@
 # functions of the same names. It finds no mistakes by itself; results have to be right.
 """The driver of CUDA, for tests and figures on a machine with a GPU."""
 import ctypes
+import threading
 
 _NON_BLOCKING, _GEQUAL = 1, 0
+_HOLD_SECONDS = 2  # at most: a call of the driver may wait for what is held
 
 
 class Missing(Exception):
@@ -47,7 +49,7 @@ class RealDriver:
 
     def __init__(self):
         self.library, self.device = open_driver()
-        self.pinned, self.reads, self.holds = {}, [], []
+        self.reads, self.holds = [], []
 
     def __getattr__(self, name):  # the driver's own functions
         return getattr(self.library, name)
@@ -130,8 +132,8 @@ class RealDriver:
                       ctypes.c_void_p(to), ctypes.c_uint64(at), ctypes.c_size_t(size))
 
     def fake_cuda_hold(self, stream):
-        """What comes later in the stream waits until release(); where the driver cannot, it does
-        not wait."""
+        """What comes later in the stream waits until release(), or for some seconds; where the
+        driver cannot, it does not wait."""
         wait = getattr(self.library, "cuStreamWaitValue32_v2",
                        getattr(self.library, "cuStreamWaitValue32", None))
         with self._in(self.context):
@@ -139,10 +141,15 @@ class RealDriver:
             ctypes.memset(flag, 0, 4)
             if wait is not None:
                 wait(ctypes.c_void_p(stream), ctypes.c_uint64(flag), ctypes.c_uint32(1), _GEQUAL)
-        self.holds.append(flag)
+        timer = threading.Timer(_HOLD_SECONDS, ctypes.memset, (flag, 1, 1))
+        timer.daemon = True
+        timer.start()
+        self.holds.append((flag, timer))
 
     def fake_cuda_release(self, stream):
-        ctypes.memset(self.holds.pop(0), 1, 1)
+        flag, timer = self.holds.pop(0)
+        timer.cancel()
+        ctypes.memset(flag, 1, 1)
 
     def fake_cuda_write(self, stream, at, content, size):
         with self._in(self.context):
