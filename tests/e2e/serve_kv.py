@@ -6,6 +6,8 @@
   replies   the same commands to ff and to redis-server, in both versions of the protocol
   clients   redis-cli and python3-redis: pipelines, transactions, many clients, a slow reader
   killed    the daemon is killed under load, and another one continues: nothing acknowledged is lost
+  queue     a stream as a queue of several consumers, while the daemon is killed again and again
+  waits     commands that wait for keys: woken, timed out, ended, and clients that leave
   full      the disk is full: writes are refused, reads go on
   login     tokens as passwords, with a metadata server that revokes one
   tls       certificates of both ends
@@ -222,6 +224,66 @@ HELLO 2 FOO|HELLO 2 AUTH a|AUTH x|AUTH default x|AUTH a b c|AUTH nosuch x
 """
 
 
+# Likewise, of streams. Ids are given, because those that a server makes depend on the time.
+STREAMS = """
+XADD s 1-1 a 1|XADD s 1-1 a 1|XADD s 1-0 a 1|XADD s 1-2 a 1 b 2|XADD s 1-2|XADD s 1-3 a|XADD s 0-0 a 1
+XADD s x a 1|XADD s 1-x a 1|XADD s -1-1 a 1|XADD s 3-* a 1|XADD s 3-* a 1|XADD s 2-* a 1|XADD s 5 a 1
+XADD s *x a 1|XADD s - a 1|XADD s + a 1|XADD s|XADD s 6-0|XADD none NOMKSTREAM 1-1 a 1|EXISTS none
+XADD t 0-* a 1|XADD t 0-0 a 1|XADD t 007-01 a 1|XADD t " 8-1" a 1|XADD t 9-1- a 1|XADD t 9-18446744073709551615 a 1
+XADD t 18446744073709551616-1 a 1|XADD s MAXLEN 3 6-1 a 1|XLEN s|XADD s MAXLEN = 2 6-2 a 1|XLEN s
+XADD s MAXLEN ~ 100 6-3 a 1|XADD s MAXLEN ~ 100 LIMIT 5 6-4 a 1|XADD s MAXLEN 100 LIMIT 5 6-5 a 1|XADD s LIMIT 5 6-5 a 1
+XADD s MAXLEN -1 6-5 a 1|XADD s MAXLEN x 6-5 a 1|XADD s MAXLEN 3 MINID 1 6-5 a 1|XADD s MINID 6-2 6-5 a 1|XLEN s
+XADD s MINID x 6-6 a 1|XADD s MAXLEN ~ 10 LIMIT -1 6-6 a 1|XADD s MAXLEN|XADD s NOMKSTREAM 6-6 a 1|XLEN none|XLEN s|XLEN
+XRANGE s - +|XRANGE s - + COUNT 2|XRANGE s - + COUNT 0|XRANGE s - + COUNT -3|XRANGE s - + COUNT x|XRANGE s - +  COUNT
+XRANGE s - + FOO 1|XRANGE s (6-2 +|XRANGE s 6-2 (6-4|XRANGE s 6 6|XRANGE s (- +|XRANGE s x +|XRANGE none - +|XRANGE s + -
+XRANGE s (18446744073709551615-18446744073709551615 +|XRANGE s - (0-0|XREVRANGE s + -|XREVRANGE s + - COUNT 1|XREVRANGE s 6-4 6-2
+XREVRANGE s (6-4 (6-2|XREVRANGE none + -|XREVRANGE s 0 +|XDEL s 6-2|XDEL s 6-2 6-3|XDEL s x|XDEL none x|XDEL s 6|XLEN s
+XINFO STREAM s|XINFO STREAM none|XINFO STREAM|XINFO NOSUCH s|XINFO|XTRIM s MAXLEN 1|XTRIM s MINID 100|XTRIM s MAXLEN x|XTRIM s FOO 1
+XTRIM s|XTRIM s MAXLEN ~ 0 LIMIT 1 FOO|XTRIM none MAXLEN 1|XTRIM s LIMIT 1|XTRIM s MAXLEN 1 MAXLEN 2|EXISTS s|XLEN s|XINFO STREAM s
+XADD s 9-1 a 1|XADD s 9-2 a 2|XADD s 9-3 a 3|XADD s 9-4 a 4|TYPE s|GET s|SET n 1|XADD n 1-1 a 1|XLEN n|XRANGE n - +|XREAD STREAMS n 0
+XDEL n 1-1|XTRIM n MAXLEN 1|XACK n g 1-1|XPENDING n g|XCLAIM n g c 0 1-1|XAUTOCLAIM n g c 0 0|XINFO STREAM n|XINFO GROUPS n
+XGROUP CREATE n g 0|XGROUP DESTROY n g|XREADGROUP GROUP g c STREAMS n >|XSETID n 1-1|HSET s a 1|APPEND s x|HGETALL s
+XREAD STREAMS s 0|XREAD COUNT 2 STREAMS s 0|XREAD STREAMS s 9-3|XREAD STREAMS s 9-4|XREAD STREAMS s $|XREAD STREAMS none 0
+XREAD STREAMS s none 9-3 0|XREAD STREAMS none s 0 9-3|XREAD STREAMS s s 9-2 9-3|XREAD STREAMS s|XREAD STREAMS|XREAD COUNT x STREAMS s 0
+XREAD COUNT -1 STREAMS s 9-2|XREAD FOO STREAMS s 0|XREAD STREAMS s x|XREAD STREAMS s >|XREAD GROUP g c STREAMS s >|XREAD NOACK STREAMS s 0
+XREAD BLOCK x STREAMS s 0|XREAD BLOCK -1 STREAMS s 0|XREAD BLOCK 10 STREAMS s 9-3|XREAD BLOCK 1 STREAMS s $|XREAD BLOCK 1 STREAMS none 0
+XREAD BLOCK 9223372036854775807 STREAMS s 0|XREAD streams s 0|XREAD COUNT 1|XREAD BLOCK 1|XREAD BLOCK 1 COUNT 1 STREAMS none s $ $
+XGROUP CREATE none g $|XGROUP CREATE none g $ MKSTREAM|XLEN none|TYPE none|XGROUP CREATE none g $|XGROUP CREATE none g x|XINFO GROUPS none
+XGROUP CREATE s g 0|XGROUP CREATE s g 0|XGROUP CREATE s h $ ENTRIESREAD 4|XGROUP CREATE s i 9-2 ENTRIESREAD -2|XGROUP CREATE s i 9-2 FOO
+XGROUP CREATE s i 9-2 ENTRIESREAD x|XGROUP CREATE s|XGROUP CREATE s g|XGROUP NOSUCH s g|XGROUP|XGROUP SETID s g 9-1|XGROUP SETID s nog 9-1
+XGROUP SETID gone g 1|XGROUP SETID s g 0 ENTRIESREAD 0|XGROUP SETID s g|XGROUP SETID s g x|XINFO GROUPS s|XINFO GROUPS nokey|XINFO GROUPS
+XREADGROUP GROUP g c STREAMS s >|XREADGROUP GROUP g c STREAMS s >|XREADGROUP GROUP g c STREAMS s 0|XREADGROUP GROUP g d STREAMS s 0
+XREADGROUP GROUP nog c STREAMS s >|XREADGROUP GROUP g c STREAMS gone >|XREADGROUP GROUP g c STREAMS s $|XREADGROUP STREAMS s >|XREADGROUP GROUP g c
+XREADGROUP GROUP g c STREAMS s x|XREADGROUP GROUP g c STREAMS s|XREADGROUP GROUP g c COUNT 1 STREAMS s 9-1|XREADGROUP GROUP g STREAMS s >
+XREADGROUP GROUP g c NOACK BLOCK 1 STREAMS s >|XREADGROUP GROUP h c NOACK STREAMS s 0|XREADGROUP GROUP h c STREAMS s >|XINFO GROUPS s
+XPENDING s g|XPENDING s h|XPENDING s nog|XPENDING gone g|XPENDING s g - + 10|XPENDING s g - + 2|XPENDING s g (9-1 + 10|XPENDING s g - + 10 c
+XPENDING s g - + 10 nobody|XPENDING s g IDLE 0 - + 10|XPENDING s g IDLE 100000000 - + 10|XPENDING s g IDLE x - + 10|XPENDING s g IDLE 1 -
+XPENDING s g - +|XPENDING s g x + 10|XPENDING s g - x 10|XPENDING s g - + x|XPENDING s g - + -1|XPENDING s|XPENDING s g -
+XACK s g 9-1|XACK s g 9-1|XACK s g 9-1 9-2 x|XACK s g 9-2 9-3|XACK s nog 9-1|XACK gone g x|XACK s g|XPENDING s g|XINFO GROUPS s
+XINFO CONSUMERS s g|XINFO CONSUMERS s nog|XINFO CONSUMERS nokey g|XINFO CONSUMERS s|XADD s 9-5 a 5|XADD s 9-6 a 6|XREADGROUP GROUP g d COUNT 1 STREAMS s >
+XCLAIM s g e 0 9-4|XCLAIM s g e 100000000 9-4|XCLAIM s g e 0 9-4 9-5 JUSTID|XCLAIM s g e 0 9-9|XCLAIM s g e 0 9-1|XCLAIM s g e 0 9-1 FORCE
+XCLAIM s g e 0 9-1 RETRYCOUNT 7|XPENDING s g - + 10|XCLAIM s g e 0 9-1 TIME 1 LASTID 9-6|XPENDING s g|XINFO GROUPS s|XCLAIM s g e x 9-1
+XCLAIM s g e 0 x|XCLAIM s g e 0 9-1 FOO|XCLAIM s g e 0 9-1 IDLE x|XCLAIM s g e 0 9-1 TIME x|XCLAIM s g e 0 9-1 RETRYCOUNT x|XCLAIM s nog e 0 9-1
+XCLAIM s g e 0 9-1 IDLE|XCLAIM s g e -5 9-1 IDLE 5|XCLAIM gone g e 0 9-1|XDEL s 9-1|XREADGROUP GROUP g e STREAMS s 0|XCLAIM s g e 0 9-1|XPENDING s g
+XAUTOCLAIM s g f 0 0|XAUTOCLAIM s g f 0 - COUNT 1|XAUTOCLAIM s g f 0 (9-4 COUNT 1 JUSTID|XAUTOCLAIM s g f 0 0 COUNT 0|XAUTOCLAIM s g f 0 0 FOO
+XAUTOCLAIM s g f x 0|XAUTOCLAIM s g f 0 x|XAUTOCLAIM s nog f 0 0|XAUTOCLAIM gone g f 0 0|XDEL s 9-4|XAUTOCLAIM s g f 0 0|XPENDING s g - + 10
+XAUTOCLAIM s g f 100000000 0|XAUTOCLAIM s g|XINFO CONSUMERS s g|XGROUP CREATECONSUMER s g z|XGROUP CREATECONSUMER s g z|XGROUP CREATECONSUMER s nog z
+XGROUP CREATECONSUMER gone g z|XGROUP CREATECONSUMER s g|XGROUP DELCONSUMER s g f|XGROUP DELCONSUMER s g f|XGROUP DELCONSUMER s nog f|XPENDING s g
+XGROUP DELCONSUMER gone g f|XGROUP DESTROY s g|XGROUP DESTROY s g|XGROUP DESTROY gone g|XINFO GROUPS s|XINFO STREAM s
+XSETID s 9-6|XSETID s 1-1|XSETID s x|XSETID gone 1-1|XSETID s 10-1 ENTRIESADDED 100 MAXDELETEDID 2-1|XSETID s 10-1 ENTRIESADDED 1|XSETID s 10-1 FOO
+XSETID s 10-1 ENTRIESADDED|XSETID s 10-1 ENTRIESADDED -1|XSETID s 10-1 MAXDELETEDID 11-1|XSETID s 10-1 MAXDELETEDID x|XINFO STREAM s|XGROUP CREATE s g 9-3
+XINFO GROUPS s|RENAME s s2|XRANGE s2 - +|XINFO GROUPS s2|COPY s2 s3|XRANGE s3 - +|XINFO STREAM s3|XADD s3 99-1 a 1|XLEN s2|XLEN s3|RENAME s3 {s2}x
+XLEN {s2}x|RENAME s2 {s2}x|XLEN {s2}x|EXISTS s2|EXPIRE {s2}x 1000|XADD {s2}x 100-1 a 1|TTL {s2}x|PERSIST {s2}x|SCAN 0 TYPE stream COUNT 100
+SET {s2}x v|GET {s2}x|XADD u 1-1 a 1|DEL u|XLEN u|XADD u 1-1 a 1|XLEN u|PEXPIRE u -1|EXISTS u|XADD u 1-1 b 1|XRANGE u - +|FLUSHALL|XLEN u
+MULTI|XADD {m}a 1-1 a 1|XGROUP CREATE {m}a g 0|XREADGROUP GROUP g c BLOCK 0 STREAMS {m}a >|XREADGROUP GROUP g c BLOCK 0 STREAMS {m}a >|XACK {m}a g 1-1|XPENDING {m}a g|RENAME {m}a {m}b|XADD {m}b 2-1 a 1|XADD {m}a 5-1 a 1|XLEN {m}b|DEL {m}b|XLEN {m}b|XADD {m}b 1-1 a 1|XDEL {m}b 1-1|XLEN {m}b|EXEC
+XRANGE {m}a - +|XINFO STREAM {m}b|WATCH {m}a|XADD {m}a 6-1 a 1|MULTI|XLEN {m}a|EXEC
+XADD d 1-1 a 1|XADD d 2-1 a 1|XADD d 3-1 a 1|XADD d 4-1 a 1|XGROUP CREATE d g 0|XREADGROUP GROUP g c COUNT 1 STREAMS d >|XDEL d 3-1|XINFO GROUPS d
+XREADGROUP GROUP g c COUNT 1 STREAMS d >|XINFO GROUPS d|XREADGROUP GROUP g c STREAMS d >|XINFO GROUPS d|XDEL d 1-1|XINFO GROUPS d|XTRIM d MAXLEN 1|XINFO GROUPS d
+XGROUP CREATE d h 2-1|XINFO GROUPS d|XGROUP CREATE d i 0|XINFO GROUPS d|XDEL d 4-1|XINFO GROUPS d|XADD d 5-1 a 1|XINFO GROUPS d|XREADGROUP GROUP i c STREAMS d >|XINFO GROUPS d
+XINFO STREAM d|XREADGROUP GROUP g c STREAMS d 0|XGROUP SETID d g 0|XREADGROUP GROUP g c2 STREAMS d >|XPENDING d g
+"""
+
+
 def words_of(request):
     """Words as redis-cli takes them: double quotes keep spaces."""
     parts = request.split('"')
@@ -251,15 +313,96 @@ def random_request(rng):
         ("HGET", key, field), ("HGETALL", key), ("HDEL", key, field), ("HLEN", key),
         ("HINCRBY", key, field, number), ("HSETNX", key, field, value), ("HMGET", key, field, "f0"),
         ("HEXISTS", key, field), ("HKEYS", key), ("HVALS", key), ("MULTI",),
+        ("XADD", key, f"{rng.randrange(1, 99)}-1", field, value), ("XLEN", key),
+        ("XRANGE", key, "-", "+"), ("XTRIM", key, "MAXLEN", "3"), ("XDEL", key, "50-1"),
         ("EXEC",), ("DISCARD",), ("WATCH", key),
     ]
     return rng.choice(requests)
 
 
+class StreamRequests:
+    """Random commands on few streams with few groups and consumers, whose replies do not depend on
+    the time, as comparable() shows them."""
+
+    def __init__(self, rng):
+        self.rng, self.top = rng, 1
+
+    def some_id(self):
+        rng = self.rng
+        return rng.choice([f"{rng.randrange(max(1, self.top - 12), self.top + 1)}-1", "0", "-", "+",
+                           f"({rng.randrange(1, self.top + 1)}-1", "x"])
+
+    def entry_id(self):
+        return f"{self.rng.randrange(max(1, self.top - 12), self.top + 1)}-1"
+
+    def new_id(self):
+        self.top += self.rng.randrange(2)
+        return f"{self.top}-1"
+
+    def request(self):
+        rng = self.rng
+        key, other = (f"{{x}}{rng.randrange(3)}" for _ in range(2))
+        group, consumer, count = f"g{rng.randrange(2)}", f"c{rng.randrange(3)}", rng.randrange(5)
+        idle = rng.choice(["0", "0", "100000000"])
+        add = ("XADD", key, self.new_id(), "f", "v" * rng.choice([1, 30, 900]))
+        read = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", key, ">")
+        requests = [
+            add, add, add, add, read, read, read, ("XLEN", key),
+            ("XADD", key, "MAXLEN", rng.randrange(200), self.new_id(), "f", "v"),
+            ("XADD", key, "MINID", self.entry_id(), self.new_id(), "f", "v", "g", ""),
+            ("XRANGE", key, self.some_id(), self.some_id()),
+            ("XREVRANGE", key, self.some_id(), self.some_id(), "COUNT", count),
+            ("XDEL", key, self.entry_id(), self.entry_id()), ("XDEL", key, self.entry_id()),
+            ("XTRIM", key, "MAXLEN", rng.randrange(200)), ("XTRIM", key, "MINID", self.entry_id()),
+            ("XREAD", "COUNT", count, "STREAMS", key, other, self.entry_id(), self.entry_id()),
+            ("XGROUP", "CREATE", key, group, rng.choice(["0", "$", self.entry_id()])),
+            ("XGROUP", "CREATE", key, group, "$", "MKSTREAM", "ENTRIESREAD", count),
+            ("XGROUP", "SETID", key, group, self.entry_id()),
+            ("XGROUP", "CREATECONSUMER", key, group, consumer),
+            read[:-1] + (self.entry_id(),), read[:4] + ("NOACK",) + read[4:],
+            ("XREADGROUP", "GROUP", group, consumer, "STREAMS", key, other, ">", "0"),
+            ("XACK", key, group, self.entry_id(), self.entry_id()),
+            ("XACK", key, group, *(f"{i}-1" for i in range(max(1, self.top - 40), self.top))),
+            ("XPENDING", key, group),
+            ("XPENDING", key, group, "IDLE", idle, self.some_id(), "+", count, consumer),
+            ("XPENDING", key, group, "-", self.some_id(), "10"),
+            ("XCLAIM", key, group, consumer, idle, self.entry_id(), self.entry_id()),
+            ("XCLAIM", key, group, consumer, "0", self.entry_id(), "FORCE", "RETRYCOUNT", count),
+            ("XCLAIM", key, group, consumer, "0", self.entry_id(), "JUSTID", "LASTID",
+             self.entry_id()),
+            ("XAUTOCLAIM", key, group, consumer, idle, self.some_id(), "COUNT", count),
+            ("XAUTOCLAIM", key, group, consumer, "0", "0", "JUSTID"),
+            ("XINFO", "STREAM", key), ("XINFO", "GROUPS", key), ("XINFO", "CONSUMERS", key, group),
+        ]
+        rare = [
+            ("XGROUP", "DELCONSUMER", key, group, consumer), ("XGROUP", "DESTROY", key, group),
+            ("XSETID", key, self.entry_id()), ("COPY", key, other, "REPLACE"),
+            ("RENAME", key, other), ("DEL", key), ("SET", key, "v"), ("XTRIM", key, "MAXLEN", 0),
+            ("EXPIRE", key, "1000"), ("TYPE", key),
+        ]
+        return rng.choice(rare if rng.randrange(40) == 0 else requests)
+
+
+def comparable(words, reply):
+    """A reply without what depends on the time, and what Redis alone tells."""
+    words = [str(word).upper() for word in words]
+    if words[:1] == ["SCAN"] and isinstance(reply, list):
+        return [reply[1], sorted(reply[2])]
+    if words[:1] == ["XPENDING"] and len(words) > 3 and isinstance(reply, list):
+        return [row[:3] + row[4:] if isinstance(row, list) else row for row in reply]
+    if words[:2] == ["XINFO", "CONSUMERS"] and isinstance(reply, list):
+        return [row[:-1] if isinstance(row, list) else row for row in reply]
+    if words[:2] == ["XINFO", "STREAM"] and isinstance(reply, list):
+        pairs = list(zip(reply[1::2], reply[2::2]))
+        return [pair for pair in pairs if pair[0] not in (b"$radix-tree-keys", b"$radix-tree-nodes")]
+    return reply
+
+
 def compare(ours, theirs, requests):
     differences = []
     for words in requests:
-        mine, redis_reply = ours.ask(*words), theirs.ask(*words)
+        mine = comparable(words, ours.ask(*words))
+        redis_reply = comparable(words, theirs.ask(*words))
         ttl = words and str(words[0]).upper() in ("TTL", "PTTL") and mine[:1] == b":"
         if ttl and abs(int(mine[1:]) - int(redis_reply[1:])) <= 1:
             continue
@@ -275,8 +418,9 @@ def compare(ours, theirs, requests):
 def replies(folder):
     server = RedisServer(folder)
     daemon = serve(f"{folder}/kv")
-    requests = [words_of(one) for line in SCRIPT.split("\n") for one in line.split("|") if one]
-    assert len(requests) > 300
+    script = SCRIPT + STREAMS
+    requests = [words_of(one) for line in script.split("\n") for one in line.split("|") if one]
+    assert len(requests) > 600
     for version in (2, 3):
         ours, theirs = Raw(("127.0.0.1", daemon.port)), Raw(server.path)
         for client in (ours, theirs):
@@ -290,6 +434,10 @@ def replies(folder):
         print("seed", seed)
         rng = random.Random(seed)
         compare(ours, theirs, (random_request(rng) for _ in range(RANDOM_COMMANDS)))
+        for client in (ours, theirs):
+            client.ask("DISCARD")
+        streams = StreamRequests(rng)
+        compare(ours, theirs, (streams.request() for _ in range(RANDOM_COMMANDS)))
     for text in (b"*1\r\n$a\r\n", b"*x\r\n", b"*1\r\n!\r\n", b"GET \"a\r\n", b"*-5\r\nPING\r\n"):
         ours, theirs = Raw(("127.0.0.1", daemon.port)), Raw(server.path)
         for client in (ours, theirs):
@@ -485,6 +633,176 @@ def killed(folder):
     third.stop()
 
 
+class Consumers:
+    """Consumers of one group that acknowledge what they get, and remember what was acknowledged."""
+
+    def __init__(self, port, count=4):
+        self.port, self.stopping, self.acked = port, False, [[] for _ in range(count)]
+        self.seen = [{} for _ in range(count)]
+        self.done, self.again = set(), []  # acknowledged by anybody; delivered after that
+        self.threads = [threading.Thread(target=self.consume, args=(i,)) for i in range(count)]
+        for thread in self.threads:
+            thread.start()
+
+    def consume(self, number):
+        client, after = None, "0"
+        while not self.stopping:
+            try:
+                if client is None:  # first what it had got and not acknowledged
+                    client, after = Raw(("127.0.0.1", self.port)), "0"
+                reply = client.ask("XREADGROUP", "GROUP", "g", f"c{number}", "COUNT", 10, "BLOCK",
+                                   50, "STREAMS", "queue", after)
+                if not isinstance(reply, list):
+                    if reply[:1] == b"-":
+                        time.sleep(0.02)  # nobody serves it for now
+                    continue
+                entries = reply[1][2][1:]
+                if not entries:
+                    after = ">"
+                    continue
+                for _, name, fields in entries:
+                    if fields[2] in self.done:
+                        self.again.append(fields[2])
+                    self.seen[number].setdefault(fields[2], []).append(name)
+                    if client.ask("XACK", "queue", "g", name[1:]) == b":1":
+                        self.acked[number].append(fields[2])
+                        self.done.add(fields[2])
+            except (OSError, AssertionError, ValueError):
+                client = None
+                time.sleep(0.01)
+
+    def stop(self):
+        self.stopping = True
+        for thread in self.threads:
+            thread.join()
+
+
+class Producer:
+    """Adds entries, and remembers those that were acknowledged, and those that may be there."""
+
+    def __init__(self, port):
+        self.port, self.stopping, self.acked, self.unsure = port, False, [], set()
+        self.thread = threading.Thread(target=self.produce)
+        self.thread.start()
+
+    def produce(self):
+        client, i = None, 0
+        while not self.stopping:
+            name = b"$%d" % i
+            try:
+                if client is None:
+                    client = Raw(("127.0.0.1", self.port))
+                self.unsure.add(name)
+                i += 1
+                reply = client.ask("XADD", "queue", "*", "name", name[1:])
+                if reply[:1] == b"$":
+                    self.acked.append(name)
+                    self.unsure.discard(name)
+            except (OSError, AssertionError, ValueError):
+                client = None
+                time.sleep(0.01)
+
+    def stop(self):
+        self.stopping = True
+        self.thread.join()
+
+
+def queue(folder):
+    """Each entry that was added is acknowledged once; one that was not may come several times."""
+    daemon = serve(f"{folder}/kv")
+    port = daemon.port
+    redis.Redis(port=port).xgroup_create("queue", "g", "0", mkstream=True)
+    producer, consumers = Producer(port), Consumers(port)
+    for _ in range(4):
+        before = sum(map(len, consumers.acked))
+        until("entries are consumed", lambda: sum(map(len, consumers.acked)) > before + 1000)
+        daemon.kill()
+        daemon = serve(f"{folder}/kv", port=port)
+        until("its partitions are claimed", lambda: serves_all(port))
+    producer.stop()
+    client = redis.Redis(port=port)
+
+    def is_done():
+        group = client.xinfo_groups("queue")[0]
+        return group["pending"] == 0 and group["lag"] == 0
+    until("all is consumed", is_done)
+    consumers.stop()
+    acked = [name for some in consumers.acked for name in some]
+    expect(len(acked), len(set(acked)), "an entry is acknowledged once")
+    seen = set().union(*consumers.seen)
+    missing = set(producer.acked) - seen
+    assert not missing, f"{len(missing)} entries are lost, such as {sorted(missing)[:5]}"
+    invented = seen - set(producer.acked) - producer.unsure
+    assert not invented, f"{len(invented)} entries are not known"
+    expect(consumers.again, [], "entries that come again after they were acknowledged")
+    deliveries = sum(len(ids) for some in consumers.seen for ids in some.values())
+    print(f"{len(seen)} entries, {len(acked)} acknowledged, {deliveries - len(seen)} came again")
+    assert len(acked) > len(seen) * 0.9, (len(acked), len(seen))
+    length = client.xlen("queue")
+    expect(client.xtrim("queue", maxlen=0, approximate=False), length)
+    client.delete("queue")
+    daemon.stop()
+
+
+def waits(folder):
+    daemon = serve(f"{folder}/kv")
+    port = daemon.port
+    client = redis.Redis(port=port, decode_responses=True)
+
+    def waiting():
+        return client.info("clients")["blocked_clients"]
+    first, second, reader = (Raw(("127.0.0.1", port)) for _ in range(3))
+    # Whoever waits for new entries of a group gets one, the first one first.
+    client.xgroup_create("s", "g", "$", mkstream=True)
+    for number, one in enumerate((first, second)):
+        one.send("XREADGROUP", "GROUP", "g", f"c{number}", "COUNT", 1, "BLOCK", 0, "STREAMS", "s",
+                 ">")
+        until("it waits", lambda: waiting() == number + 1)
+    reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", "other", "$", "$")
+    until("the reader waits", lambda: waiting() == 3)
+    names = [client.xadd("s", {"n": str(i)}).encode() for i in range(2)]
+    expect([one.reply()[1][2][1][1] for one in (first, second)], [b"$" + name for name in names])
+    expect(reader.reply()[1][2][1][1], b"$" + names[0])
+    # The end of the time, of the wait, and of the client.
+    expect(first.ask("XREAD", "BLOCK", 20, "STREAMS", "s", "$"), b"*-1")
+    first_id = int(first.ask("CLIENT", "ID")[1:])
+    for reason, reply in ((None, b"*-1"), ("TIMEOUT", b"*-1"),
+                          ("ERROR", b"-UNBLOCKED client unblocked via CLIENT UNBLOCK")):
+        first.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+        first.send("PING")
+        until("it waits", lambda: waiting() == 1)
+        words = ["CLIENT", "UNBLOCK", first_id] + ([reason] if reason else [])
+        expect(client.execute_command(*words), 1)
+        expect((first.reply(), first.reply()), (reply, b"+PONG"))
+        expect(client.execute_command(*words), 0)
+    first.send("XREADGROUP", "GROUP", "g", "c0", "BLOCK", 0, "STREAMS", "s", ">")
+    until("it waits", lambda: waiting() == 1)
+    first.close()
+    until("nobody waits for a client that has left", lambda: waiting() == 0)
+    client.xadd("s", {"n": "2"})
+    expect(len(second.ask("XREADGROUP", "GROUP", "g", "c1", "STREAMS", "s", ">")[1][2]), 2)
+    # The stream or the group goes while somebody waits.
+    for words in (("XGROUP", "DESTROY", "s", "g"), ("DEL", "s")):
+        client.execute_command("XGROUP", "CREATE", "s", "h", "$")
+        second.send("XREADGROUP", "GROUP", "h" if words[0] == "DEL" else "g", "c", "BLOCK", 0,
+                    "STREAMS", "s", ">")
+        until("it waits", lambda: waiting() == 1)
+        client.execute_command(*words)
+        assert second.reply().startswith(b"-NOGROUP"), words
+        if words[0] == "XGROUP":
+            client.xgroup_destroy("s", "h")
+    # A rename brings the key that somebody waits for.
+    second.send("XREAD", "BLOCK", 0, "STREAMS", "{s}new", 0)
+    until("it waits", lambda: waiting() == 1)
+    client.xadd("s", {"n": "3"})
+    client.rename("s", "{s}new")
+    expect(len(second.reply()), 2)
+    # The daemon ends although somebody waits.
+    second.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+    until("it waits", lambda: waiting() == 1)
+    daemon.stop()
+
+
 def serves_all(port):
     info = redis.Redis(port=port).info("store")
     return info["owned_partitions"] == info["partitions"]
@@ -648,7 +966,7 @@ def cluster(folder):
         run("down", "--dir", f"{folder}/cluster", "--purge", "--yes", **state)
 
 
-PARTS = {part.__name__: part for part in (replies, clients, killed, full, login, tls,
+PARTS = {part.__name__: part for part in (replies, clients, killed, queue, waits, full, login, tls,
                                           cluster)}
 
 if __name__ == "__main__":

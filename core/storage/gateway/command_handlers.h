@@ -31,13 +31,7 @@ Task<Result<void>> run_incrbyfloat(CommandCall& call);
 Task<Result<void>> run_del(CommandCall& call);
 Task<Result<void>> run_exists(CommandCall& call);
 Task<Result<void>> run_expire(CommandCall& call);
-Task<Result<void>> run_pexpire(CommandCall& call);
-Task<Result<void>> run_expireat(CommandCall& call);
-Task<Result<void>> run_pexpireat(CommandCall& call);
 Task<Result<void>> run_ttl(CommandCall& call);
-Task<Result<void>> run_pttl(CommandCall& call);
-Task<Result<void>> run_expiretime(CommandCall& call);
-Task<Result<void>> run_pexpiretime(CommandCall& call);
 Task<Result<void>> run_persist(CommandCall& call);
 Task<Result<void>> run_type(CommandCall& call);
 Task<Result<void>> run_rename(CommandCall& call);
@@ -65,6 +59,33 @@ Task<Result<void>> run_hvals(CommandCall& call);
 Task<Result<void>> run_hincrby(CommandCall& call);
 Task<Result<void>> run_hscan(CommandCall& call);
 
+// commands_streams.cc
+Task<Result<void>> run_xadd(CommandCall& call);
+Task<Result<void>> run_xlen(CommandCall& call);
+Task<Result<void>> run_xrange(CommandCall& call);
+Task<Result<void>> run_xrevrange(CommandCall& call);
+Task<Result<void>> run_xdel(CommandCall& call);
+Task<Result<void>> run_xtrim(CommandCall& call);
+Task<Result<void>> run_xsetid(CommandCall& call);
+Task<Result<void>> run_xinfo_stream(CommandCall& call);
+Task<Result<void>> run_xinfo_groups(CommandCall& call);
+Task<Result<void>> run_xinfo_consumers(CommandCall& call);
+
+// commands_stream_reads.cc
+Task<Result<void>> run_xread(CommandCall& call);
+Task<Result<void>> run_xreadgroup(CommandCall& call);
+
+// commands_stream_groups.cc
+Task<Result<void>> run_xgroup_create(CommandCall& call);
+Task<Result<void>> run_xgroup_setid(CommandCall& call);
+Task<Result<void>> run_xgroup_destroy(CommandCall& call);
+Task<Result<void>> run_xgroup_createconsumer(CommandCall& call);
+Task<Result<void>> run_xgroup_delconsumer(CommandCall& call);
+Task<Result<void>> run_xack(CommandCall& call);
+Task<Result<void>> run_xpending(CommandCall& call);
+Task<Result<void>> run_xclaim(CommandCall& call);
+Task<Result<void>> run_xautoclaim(CommandCall& call);
+
 // commands_connection.cc
 Task<Result<void>> run_ping(CommandCall& call);
 Task<Result<void>> run_echo(CommandCall& call);
@@ -77,6 +98,7 @@ Task<Result<void>> run_client_id(CommandCall& call);
 Task<Result<void>> run_client_getname(CommandCall& call);
 Task<Result<void>> run_client_setname(CommandCall& call);
 Task<Result<void>> run_client_setinfo(CommandCall& call);
+Task<Result<void>> run_client_unblock(CommandCall& call);
 Task<Result<void>> run_client_info(CommandCall& call);
 Task<Result<void>> run_client_list(CommandCall& call);
 

@@ -26,6 +26,8 @@ std::vector<std::string_view> flag_names(const CommandRow& row) {
   add(kFast, "fast");
   add(kBeforeAuth, "no_auth");
   add(kNotInMulti, "no_multi");
+  add(kWaits, "blocking");
+  add(kStreamKeys, "movablekeys");
   return names;
 }
 
@@ -34,6 +36,7 @@ std::vector<std::string> category_names(const CommandRow& row) {
   if (row.has(kReadsKeys)) names.emplace_back("@read");
   if (row.has(kWritesKeys)) names.emplace_back("@write");
   names.emplace_back(row.has(kFast) ? "@fast" : "@slow");
+  if (row.has(kWaits)) names.emplace_back("@blocking");
   names.push_back(fmt::format("@{}", row.group == "generic" ? "keyspace" : row.group));
   return names;
 }

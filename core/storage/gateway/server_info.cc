@@ -20,8 +20,9 @@ std::string server_section(Gateway& gateway) {
 }
 
 std::string clients_section(Gateway& gateway) {
-  return fmt::format("connected_clients:{}\r\nmaxclients:{}\r\n", gateway.connections().size(),
-                     gateway.options().connections_max);
+  return fmt::format("connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:{}\r\n",
+                     gateway.connections().size(), gateway.options().connections_max,
+                     gateway.waits().commands());
 }
 
 std::string store_section(Gateway& gateway) {
