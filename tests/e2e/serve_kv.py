@@ -284,6 +284,35 @@ XINFO STREAM d|XREADGROUP GROUP g c STREAMS d 0|XGROUP SETID d g 0|XREADGROUP GR
 """
 
 
+LISTS = """
+RPUSH l a b c|LPUSH l z y|LRANGE l 0 -1|LRANGE l 1 2|LRANGE l -2 -1|LRANGE l 5 9|LRANGE l -100 100|LRANGE l 3 1|LRANGE l x 1|LRANGE l 0
+LRANGE none 0 -1|LLEN l|LLEN none|LINDEX l 0|LINDEX l -1|LINDEX l 9|LINDEX l -9|LINDEX l x|LINDEX none x|LSET l 1 Y|LSET l -1 C|LSET l 9 x|LSET l x y
+LSET none 0 a|LINSERT l BEFORE a 1|LINSERT l after C 2|LINSERT l before none 3|LINSERT none before a 3|LINSERT l FOO a 3|LRANGE l 0 -1|LPUSHX none a
+RPUSHX none a|LPUSHX l a|RPUSHX l a a|LREM l 1 a|LREM l -1 a|LREM l 0 a|LREM l x a|LREM none 1 a|LREM l -9223372036854775808 a|LRANGE l 0 -1
+RPUSH p a b a c a b|LPOS p a|LPOS p a RANK 2|LPOS p a RANK -1|LPOS p a RANK 0|LPOS p a COUNT 0|LPOS p a COUNT 2 RANK -2|LPOS p a COUNT -1|LPOS p a MAXLEN 1 COUNT 0
+LPOS p b MAXLEN 1|LPOS p a MAXLEN -1|LPOS p a FOO 1|LPOS p a RANK|LPOS p a RANK x|LPOS none a|LPOS none a COUNT 1|LPOS p x|LPOS p x COUNT 1|LPOS p a COUNT x
+LTRIM l 1 -2|LRANGE l 0 -1|LTRIM l x 1|LTRIM none 0 1|LTRIM l 5 1|EXISTS l|RPUSH l 1 2 3 4 5|LPOP l|RPOP l|LPOP l 2|RPOP l 0|LPOP l -1|LPOP l x|LPOP l 1 2
+RPOP l 9|EXISTS l|LPOP l|LPOP l 1|LPOP none 0|RPUSH {q}a 1 2 3|LMOVE {q}a {q}b LEFT RIGHT|LMOVE {q}a {q}b RIGHT LEFT|LRANGE {q}b 0 -1|LMOVE {q}a {q}a LEFT RIGHT
+LMOVE {q}b {q}b right left|LRANGE {q}b 0 -1|LMOVE {q}a {q}b UP LEFT|LMOVE none {q}b LEFT LEFT|RPOPLPUSH {q}b {q}a|RPOPLPUSH {q}a {q}a|LRANGE {q}a 0 -1|RPOPLPUSH none {q}a
+BLPOP {q}a 0|BLPOP none {q}a {q}b 1|BRPOP {q}b none 0.5|BLPOP {q}a x|BLPOP {q}a -1|BLPOP {q}a nan|BLPOP none 0.01|BRPOP none other 0.01|BLPOP 0
+BLMOVE {q}a {q}b LEFT LEFT 1|BLMOVE none {q}b LEFT LEFT 0.01|BLMOVE {q}a {q}b UP LEFT 1|BLMOVE {q}a {q}b LEFT LEFT x|BRPOPLPUSH {q}b {q}c 1|BRPOPLPUSH none {q}c 0.01
+BLMOVE {q}a {q}b LEFT LEFT|RPUSH {q}c 1|TYPE {q}c|GET {q}c|SET s v|RPUSH s a|LPOP s|LLEN s|LRANGE s 0 1|LINDEX s 0|LSET s 0 a|LREM s 0 a|LTRIM s 0 1|LPOS s a
+LINSERT s BEFORE a b|LMOVE s {q}c LEFT LEFT|SET {q}s v|LMOVE {q}c {q}s LEFT LEFT|BLPOP s 1|BLPOP none s 1|BLMOVE {q}s {q}c LEFT LEFT 1|RPOPLPUSH s s|LPUSHX s a|XADD {q}c * a 1
+HSET {q}c a 1|SADD {q}c a|RPUSH|RPUSH l|LPOP|LLEN|LINDEX l|BLPOP l|LMOVE a b LEFT|RENAME {q}c {q}d|LRANGE {q}d 0 -1|COPY {q}d {q}e|RPUSH {q}e 2|LRANGE {q}d 0 -1
+LRANGE {q}e 0 -1|EXPIRE {q}e 1000|RPUSH {q}e 3|TTL {q}e|SCAN 0 TYPE list COUNT 100|DEL {q}e {q}d|LLEN {q}e|MULTI|RPUSH {q}m 1 2|BLPOP {q}m 0|BLPOP {q}m 0|BLPOP {q}m 0
+BLMOVE {q}m {q}n LEFT LEFT 0|RPUSH {q}m 3|DEL {q}m|RPUSH {q}m 4|LRANGE {q}m 0 -1|EXEC|LRANGE {q}m 0 -1|WATCH {q}m|LPUSH {q}m 1|MULTI|LLEN {q}m|EXEC|FLUSHALL
+SADD a 1 2 3 2|SADD a 3|SADD a|SCARD a|SCARD none|SMEMBERS a|SMEMBERS none|SISMEMBER a 1|SISMEMBER a 9|SISMEMBER none 1|SMISMEMBER a 1 9 2|SMISMEMBER none 1|SREM a 1 9
+SREM none 1|SREM a|SMEMBERS a|SADD {t}a 1 2 3 4|SADD {t}b 3 4 5|SADD {t}c 4 5 6|SINTER {t}a {t}b|SINTER {t}a {t}b {t}c|SINTER {t}a none|SUNION {t}a {t}b none
+SDIFF {t}a {t}b|SDIFF {t}a {t}b {t}c none|SDIFF none {t}a|SINTER|SUNION {t}a|SINTERSTORE {t}d {t}a {t}b|SMEMBERS {t}d|SUNIONSTORE {t}d {t}a {t}c|SMEMBERS {t}d
+SDIFFSTORE {t}a {t}a {t}b|SMEMBERS {t}a|SINTERSTORE {t}d {t}a {t}n|EXISTS {t}d|SDIFFSTORE {t}d {t}n|SUNIONSTORE {t}d|SMOVE {t}a {t}b 1|SMOVE {t}a {t}b 9|SMOVE {t}a {t}a 2
+SMOVE none {t}b 1|SMOVE {t}a {t}new 2|EXISTS {t}a|SMEMBERS {t}b|SMEMBERS {t}new|SET {t}s v|SADD {t}s 1|SREM {t}s 1|SMEMBERS {t}s|SISMEMBER {t}s 1|SMISMEMBER {t}s 1|SCARD {t}s
+SPOP {t}s|SRANDMEMBER {t}s|SMOVE {t}s {t}b 1|SMOVE {t}b {t}s 3|SMOVE none {t}s 3|SINTER {t}b {t}s|SINTER none {t}s|SUNION {t}s|SDIFF {t}b {t}s|SSCAN {t}s 0|SINTERSTORE {t}s {t}b
+TYPE {t}s|SMEMBERS {t}s|SPOP none|SPOP none 2|SPOP {t}b 0|SPOP {t}b -1|SPOP {t}b x|SPOP {t}b 1 2|SPOP {t}b 99|EXISTS {t}b|SRANDMEMBER none|SRANDMEMBER none 2|SRANDMEMBER {t}c 99
+SRANDMEMBER {t}c x|SRANDMEMBER {t}c 0|SRANDMEMBER {t}c 1 2|SADD one 1|SPOP one|EXISTS one|SADD one 1|SRANDMEMBER one|SRANDMEMBER one -3|SSCAN {t}c 0|SSCAN {t}c 0 MATCH [45]
+SSCAN {t}c x|SSCAN {t}c 0 COUNT 0|SSCAN none 0|SSCAN {t}c 0 TYPE x|RENAME {t}c {t}x|COPY {t}x {t}y|SADD {t}y 9|SMEMBERS {t}x|SMEMBERS {t}y|SCAN 0 TYPE set COUNT 100|FLUSHALL
+"""
+
+
 def words_of(request):
     """Words as redis-cli takes them: double quotes keep spaces."""
     parts = request.split('"')
@@ -383,11 +412,57 @@ class StreamRequests:
         return rng.choice(rare if rng.randrange(40) == 0 else requests)
 
 
+def random_list_request(rng):
+    key, other = (f"{{l}}{rng.randrange(3)}" for _ in range(2))
+    value, index = rng.choice(["a", "b", "c", "d" * 700]), rng.randrange(-80, 80)
+    many = [str(rng.randrange(50)) for _ in range(rng.randrange(1, 30))]
+    push = rng.choice(["LPUSH", "RPUSH", "LPUSHX", "RPUSHX"])
+    ends = rng.choice(["LEFT", "RIGHT"]), rng.choice(["LEFT", "RIGHT"])
+    pop = rng.choice(["LPOP", "RPOP"])
+    return rng.choice([
+        (push, key, value), (push, key, value), (push, key, *many), ("LLEN", key), (pop, key),
+        (pop, key, rng.randrange(12)), ("LRANGE", key, index, rng.randrange(-80, 80)),
+        ("LINDEX", key, index), ("LSET", key, index, value), ("LREM", key, index % 7 - 3, value),
+        ("LTRIM", key, rng.randrange(3), rng.randrange(-4, 0)), ("LPOS", key, value),
+        ("LPOS", key, value, "RANK", index % 7 - 3, "COUNT", abs(index) % 5),
+        ("LPOS", key, value, "MAXLEN", abs(index), "COUNT", 0),
+        ("LINSERT", key, rng.choice(["BEFORE", "AFTER"]), value, "x"), ("LMOVE", key, other, *ends),
+        ("RPOPLPUSH", key, other), (f"B{pop}", key, other, "0.001"),
+        ("BLMOVE", key, other, *ends, "0.001"), ("LRANGE", key, 0, -1),
+        ("RENAME", key, other) if index == 7 else ("LLEN", key),
+        ("SET", key, value) if index == 8 else ("LLEN", key), ("MULTI",) if index == 9 else
+        ("LLEN", other), ("EXEC",), ("DEL", key) if index % 20 == 1 else ("LLEN", other),
+    ])
+
+
+def random_set_request(rng):
+    key, other, third = (f"{{t}}{rng.randrange(4)}" for _ in range(3))
+    member = rng.choice([str(rng.randrange(300)), "long" * 300 + str(rng.randrange(4)), ""])
+    many = [str(rng.randrange(300)) for _ in range(rng.randrange(1, 40))]
+    operation = rng.choice(["SINTER", "SUNION", "SDIFF"])
+    return rng.choice([
+        ("SADD", key, member), ("SADD", key, *many), ("SREM", key, member), ("SREM", key, *many),
+        ("SCARD", key), ("SISMEMBER", key, member), ("SMISMEMBER", key, *many), ("SMEMBERS", key),
+        (operation, key, other, third), (operation, key, other),
+        (operation + "STORE", key, other, third), ("SMOVE", key, other, member),
+        ("SPOP", key, 1000) if rng.randrange(20) == 0 else ("SCARD", key),
+        ("SRANDMEMBER", key, 1000), ("SSCAN", key, 0, "COUNT", 1000), ("COPY", key, other),
+        ("SET", key, "v") if rng.randrange(20) == 0 else ("SCARD", key),
+        ("DEL", key) if rng.randrange(5) == 0 else ("SCARD", key), ("TYPE", key),
+    ])
+
+
+# Whose elements have no order.
+SET_REPLIES = ("SMEMBERS", "SINTER", "SUNION", "SDIFF", "SPOP", "SRANDMEMBER")
+
+
 def comparable(words, reply):
     """A reply without what depends on the time, and what Redis alone tells."""
     words = [str(word).upper() for word in words]
-    if words[:1] == ["SCAN"] and isinstance(reply, list):
+    if words and words[0] in ("SCAN", "SSCAN") and isinstance(reply, list):
         return [reply[1], sorted(reply[2])]
+    if words and words[0] in SET_REPLIES and isinstance(reply, list):
+        return reply[:1] + sorted(reply[1:])
     if words[:1] == ["XPENDING"] and len(words) > 3 and isinstance(reply, list):
         return [row[:3] + row[4:] if isinstance(row, list) else row for row in reply]
     if words[:2] == ["XINFO", "CONSUMERS"] and isinstance(reply, list):
@@ -418,7 +493,7 @@ def compare(ours, theirs, requests):
 def replies(folder):
     server = RedisServer(folder)
     daemon = serve(f"{folder}/kv")
-    script = SCRIPT + STREAMS
+    script = SCRIPT + STREAMS + LISTS
     requests = [words_of(one) for line in script.split("\n") for one in line.split("|") if one]
     assert len(requests) > 600
     for version in (2, 3):
@@ -438,6 +513,10 @@ def replies(folder):
             client.ask("DISCARD")
         streams = StreamRequests(rng)
         compare(ours, theirs, (streams.request() for _ in range(RANDOM_COMMANDS)))
+        compare(ours, theirs, (random_list_request(rng) for _ in range(RANDOM_COMMANDS)))
+        for client in (ours, theirs):
+            client.ask("DISCARD")
+        compare(ours, theirs, (random_set_request(rng) for _ in range(RANDOM_COMMANDS)))
     for text in (b"*1\r\n$a\r\n", b"*x\r\n", b"*1\r\n!\r\n", b"GET \"a\r\n", b"*-5\r\nPING\r\n"):
         ours, theirs = Raw(("127.0.0.1", daemon.port)), Raw(server.path)
         for client in (ours, theirs):
@@ -797,6 +876,49 @@ def waits(folder):
     client.xadd("s", {"n": "3"})
     client.rename("s", "{s}new")
     expect(len(second.reply()), 2)
+    # Lists: the first one gets it, and an element that is pushed while others push, too.
+    for number, one in enumerate((second, reader)):
+        one.send("BLPOP", "none", "list", 0)
+        until("it waits", lambda: waiting() == number + 1)
+    expect(client.rpush("list", "a", "b", "c"), 3)
+    expect([one.reply()[2] for one in (second, reader)], [b"$a", b"$b"])
+    expect(client.lrange("list", 0, -1), ["c"])
+    second.send("BLMOVE", "{list}from", "{list}to", "LEFT", "RIGHT", 0)
+    reader.send("BRPOP", "{list}to", 0)
+    until("both wait", lambda: waiting() == 2)
+    expect(client.lpush("{list}from", "x"), 1)
+    expect((second.reply(), reader.reply()[2]), (b"$x", b"$x"))
+    expect(client.exists("{list}from", "{list}to"), 0)
+    got = []
+
+    def take():
+        other = redis.Redis(port=port)
+        while (found := other.blpop("work", timeout=10))[1] != b"end":
+            got.append(int(found[1]))
+    takers = [threading.Thread(target=take) for _ in range(4)]
+    for taker in takers:
+        taker.start()
+    for i in range(2000):
+        client.rpush("work", i)
+    client.rpush("work", *["end"] * len(takers))
+    for taker in takers:
+        taker.join()
+    expect(sorted(got), list(range(2000)), "each element goes to one client")
+    # Drawn members are members, and SSCAN finds each that stays while others come and go.
+    members = {f"m{i}" for i in range(1000)}
+    client.sadd("set", *members)
+    assert client.srandmember("set") in members
+    expect(len(set(client.srandmember("set", 100))), 100)
+    expect(len(client.srandmember("set", -3000)), 3000)
+    found, cursor = set(), None
+    while cursor != 0:
+        cursor, some = client.sscan("set", cursor or 0, count=37)
+        found.update(some)
+        client.sadd("set", *(f"n{len(found)}-{i}" for i in range(10)))
+        client.srem("set", *(f"n{len(found)}-{i}" for i in range(5)))
+    assert found >= members, sorted(members - found)[:5]
+    popped = client.spop("set", 100)
+    expect((len(set(popped)), client.sismember("set", popped[0])), (100, 0))
     # The daemon ends although somebody waits.
     second.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
     until("it waits", lambda: waiting() == 1)

@@ -59,6 +59,46 @@ Task<Result<void>> run_hvals(CommandCall& call);
 Task<Result<void>> run_hincrby(CommandCall& call);
 Task<Result<void>> run_hscan(CommandCall& call);
 
+// commands_lists.cc
+Task<Result<void>> run_lpush(CommandCall& call);
+Task<Result<void>> run_rpush(CommandCall& call);
+Task<Result<void>> run_lpushx(CommandCall& call);
+Task<Result<void>> run_rpushx(CommandCall& call);
+Task<Result<void>> run_lpop(CommandCall& call);
+Task<Result<void>> run_rpop(CommandCall& call);
+Task<Result<void>> run_blpop(CommandCall& call);
+Task<Result<void>> run_brpop(CommandCall& call);
+Task<Result<void>> run_rpoplpush(CommandCall& call);
+Task<Result<void>> run_brpoplpush(CommandCall& call);
+Task<Result<void>> run_lmove(CommandCall& call);
+Task<Result<void>> run_blmove(CommandCall& call);
+Task<Result<void>> run_llen(CommandCall& call);
+Task<Result<void>> run_lrange(CommandCall& call);
+Task<Result<void>> run_lindex(CommandCall& call);
+Task<Result<void>> run_lset(CommandCall& call);
+Task<Result<void>> run_lrem(CommandCall& call);
+Task<Result<void>> run_ltrim(CommandCall& call);
+Task<Result<void>> run_linsert(CommandCall& call);
+Task<Result<void>> run_lpos(CommandCall& call);
+
+// commands_sets.cc
+Task<Result<void>> run_sadd(CommandCall& call);
+Task<Result<void>> run_srem(CommandCall& call);
+Task<Result<void>> run_smembers(CommandCall& call);
+Task<Result<void>> run_sismember(CommandCall& call);
+Task<Result<void>> run_smismember(CommandCall& call);
+Task<Result<void>> run_scard(CommandCall& call);
+Task<Result<void>> run_spop(CommandCall& call);
+Task<Result<void>> run_srandmember(CommandCall& call);
+Task<Result<void>> run_smove(CommandCall& call);
+Task<Result<void>> run_sinter(CommandCall& call);
+Task<Result<void>> run_sunion(CommandCall& call);
+Task<Result<void>> run_sdiff(CommandCall& call);
+Task<Result<void>> run_sinterstore(CommandCall& call);
+Task<Result<void>> run_sunionstore(CommandCall& call);
+Task<Result<void>> run_sdiffstore(CommandCall& call);
+Task<Result<void>> run_sscan(CommandCall& call);
+
 // commands_streams.cc
 Task<Result<void>> run_xadd(CommandCall& call);
 Task<Result<void>> run_xlen(CommandCall& call);
