@@ -59,6 +59,14 @@ Task<Result<void>> run_hvals(CommandCall& call);
 Task<Result<void>> run_hincrby(CommandCall& call);
 Task<Result<void>> run_hscan(CommandCall& call);
 
+// commands_cluster.cc
+Task<Result<void>> run_cluster_slots(CommandCall& call);
+Task<Result<void>> run_cluster_shards(CommandCall& call);
+Task<Result<void>> run_cluster_nodes(CommandCall& call);
+Task<Result<void>> run_cluster_info(CommandCall& call);
+Task<Result<void>> run_cluster_keyslot(CommandCall& call);
+Task<Result<void>> run_cluster_myid(CommandCall& call);
+
 // commands_lists.cc
 Task<Result<void>> run_lpush(CommandCall& call);
 Task<Result<void>> run_rpush(CommandCall& call);
@@ -147,6 +155,7 @@ Task<Result<void>> run_command(CommandCall& call);
 Task<Result<void>> run_command_count(CommandCall& call);
 Task<Result<void>> run_command_docs(CommandCall& call);
 Task<Result<void>> run_command_info(CommandCall& call);
+Task<Result<void>> run_command_getkeys(CommandCall& call);
 Task<Result<void>> run_command_list(CommandCall& call);
 Task<Result<void>> run_config_get(CommandCall& call);
 Task<Result<void>> run_info(CommandCall& call);

@@ -25,6 +25,17 @@ constexpr ExpiryUnit kMs = {.seconds = false, .absolute = false};
 constexpr ExpiryUnit kSecondsAt = {.seconds = true, .absolute = true};
 constexpr ExpiryUnit kMsAt = {.seconds = false, .absolute = true};
 
+constexpr std::array kClusterCommands = std::to_array<CommandRow>({
+    {"cluster|info", 2, 0, 0, 0, 0, "cluster", "How many slots are served", run_cluster_info},
+    {"cluster|keyslot", 3, 0, 0, 0, 0, "cluster", "The slot of a key", run_cluster_keyslot},
+    {"cluster|myid", 2, 0, 0, 0, 0, "cluster", "The id of this gateway", run_cluster_myid},
+    {"cluster|nodes", 2, 0, 0, 0, 0, "cluster", "The gateways, with their slots, as lines",
+     run_cluster_nodes},
+    {"cluster|shards", 2, 0, 0, 0, 0, "cluster", "Likewise, as a list", run_cluster_shards},
+    {"cluster|slots", 2, 0, 0, 0, 0, "cluster", "The gateway of each range of slots",
+     run_cluster_slots},
+});
+
 constexpr std::array kClientCommands = std::to_array<CommandRow>({
     {"client|getname", 2, 0, 0, 0, 0, "connection", "The name of this connection",
      run_client_getname},
@@ -43,6 +54,7 @@ constexpr std::array kClientCommands = std::to_array<CommandRow>({
 constexpr std::array kCommandCommands = std::to_array<CommandRow>({
     {"command|count", 2, 0, 0, 0, 0, "server", "How many commands there are", run_command_count},
     {"command|docs", -2, 0, 0, 0, 0, "server", "What commands do", run_command_docs},
+    {"command|getkeys", -3, 0, 0, 0, 0, "server", "The keys of a command", run_command_getkeys},
     {"command|info", -2, 0, 0, 0, 0, "server", "Arity, flags and keys of commands",
      run_command_info},
     {"command|list", 2, 0, 0, 0, 0, "server", "The names of all commands", run_command_list},
@@ -74,6 +86,8 @@ constexpr std::array kXinfoCommands = std::to_array<CommandRow>({
 });
 
 constexpr std::array kRows = std::to_array<CommandRow>({
+    {"cluster", -2, 0, 0, 0, 0, "cluster", "Who serves which keys", nullptr, kClusterCommands},
+
     {"auth", -2, kAnybody | kNotInMulti, 0, 0, 0, "connection", "Log in with a token", run_auth},
     {"client", -2, 0, 0, 0, 0, "connection", "Names and numbers of connections", nullptr,
      kClientCommands},

@@ -103,6 +103,21 @@ Task<Result<void>> run_command_count(CommandCall& call) {
   co_return Result<void>();
 }
 
+Task<Result<void>> run_command_getkeys(CommandCall& call) {
+  const RespRequest words(call.words.begin() + 2, call.words.end());
+  const auto row = row_of(words);
+  if (!row && find_command(words[0]) == nullptr) {
+    co_return fail(Errc::usage, "ERR Invalid command specified");
+  }
+  if (!row) co_return fail(Errc::usage, "ERR Invalid number of arguments specified for command");
+  const auto keys = keys_of(**row, words);
+  if (!(*row)->has_keys()) co_return fail(Errc::usage, "ERR The command has no key arguments");
+  if (keys.empty()) co_return fail(Errc::usage, "ERR Invalid arguments specified for command");
+  call.reply.array(keys.size());
+  for (const std::string& key : keys) call.reply.bulk(key);
+  co_return Result<void>();
+}
+
 Task<Result<void>> run_command_docs(CommandCall& call) {
   std::vector<const CommandRow*> rows;
   for (size_t i = 2; i < call.size(); i++) {

@@ -76,7 +76,9 @@ Task<Result<void>> sweep_leftovers_once(const StoreAccess& access, KeyLocks& loc
     if (!access.store.owned(i)) continue;
     FF_CO_TRY(auto found, co_await access.store.leftovers(i, kLeftoversAtOnce));
     for (kvstore::Leftover& one : found) {
-      FF_CO_TRY(co_await sweep_one(access, locks, std::move(one)));
+      auto swept = co_await sweep_one(access, locks, std::move(one));
+      // What a damaged one names is not known: it stays, and the others go.
+      if (!swept && swept.error().code != Errc::corrupt) co_return swept;
     }
   }
   co_return Result<void>();

@@ -51,7 +51,7 @@ std::string replication_section(Gateway& /*gateway*/) {
   return "role:master\r\nconnected_slaves:0\r\n";
 }
 
-std::string cluster_section(Gateway& /*gateway*/) { return "cluster_enabled:0\r\n"; }
+std::string cluster_section(Gateway& /*gateway*/) { return "cluster_enabled:1\r\n"; }
 
 std::string keyspace_section(Gateway& gateway) {
   const uint64_t keys = gateway.keys();

@@ -1,5 +1,5 @@
-// Streams: what tests/e2e/serve_kv.py does not compare with a Redis server: what lies in the store,
-// what becomes of it, and times.
+// Streams: what tests/e2e/serve_kv_replies.py does not compare with a Redis server: what lies in
+// the store, what becomes of it, and times.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// Lists and sets: what tests/e2e/serve_kv.py does not compare with a Redis server.
+// Lists and sets: what tests/e2e/serve_kv_replies.py does not compare with a Redis server.
 #include "storage/gateway/tree_value.h"
 
 #include <gtest/gtest.h>
