@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kMaxNotes = 1000;
 constexpr size_t kLeftoverEntries = 20'000;  // looked at in one call
+constexpr size_t kScanEntries = 20'000;      // likewise; parts may be many
 
 }  // namespace
 
@@ -356,13 +357,17 @@ Task<Result<ScanPage>> Partition::scan(uint64_t cursor, size_t limit) {
   FF_CO_TRY(serving());
   std::vector<TableEntry> entries;
   ScanPage page;
+  std::optional<uint64_t> last;
+  size_t seen = 0;
   for (const TableEntry* at = table_.from(cursor); at != nullptr; at = table_.next(at)) {
-    const bool full = entries.size() >= std::max<size_t>(limit, 1);
+    const bool full = entries.size() >= std::max<size_t>(limit, 1) || seen >= kScanEntries;
     // Keys that differ in the low half of the hash only are on one page.
-    if (full && at->hash.high != entries.back().hash.high) {
+    if (full && at->hash.high != last) {
       page.next = at->hash.high;
       break;
     }
+    last = at->hash.high;
+    ++seen;
     if (at->removed == 0 && !is_part(at->role()) && !expired(*at)) entries.push_back(*at);
   }
   std::vector<std::optional<std::string>> keys(entries.size());

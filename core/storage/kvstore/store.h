@@ -102,8 +102,9 @@ class Store {
 
   using ScanPage = kvstore::ScanPage;
   // Keys of a partition in the order of their hashes, about `limit` of them from the cursor on (0:
-  // from the start; any number is valid). A key that exists during the whole scan is returned; no
-  // key is returned twice.
+  // from the start; any number is valid). Fewer where parts are many: then also none, and a cursor
+  // for the next call. A key that exists during the whole scan is returned; no key is returned
+  // twice.
   virtual Task<Result<ScanPage>> scan(uint32_t partition, uint64_t cursor, size_t limit) = 0;
   virtual Counts counts(uint32_t partition) const = 0;  // of an owned one, else zeros
   Counts counts() const;

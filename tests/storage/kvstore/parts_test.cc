@@ -136,6 +136,21 @@ TEST_F(PartsTest, LeftoversMayGoWhileTheyAreRead) {
   EXPECT_EQ(leftovers(), std::set<std::string>());
 }
 
+// A page does not look at all parts to find a key behind them.
+TEST_F(PartsTest, ScansGoOverManyPartsInPages) {
+  for (int i = 0; i < 45'000; i += 500) {
+    std::vector<Change> changes;
+    for (int k = i; k < i + 500; k++) changes.push_back(part(name_of("k", k), "v"));
+    ASSERT_TRUE(first->apply(std::move(changes)).ok());
+  }
+  for (int i = 0; i < 5; i++) ASSERT_TRUE(first->put(fmt::format("key {}", i), "v").ok());
+  const auto keys = first->scan_all(0, 100);
+  EXPECT_EQ(keys.size(), 5u);
+  EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), 5u);
+  const auto page = run_task(first->loop, first->store->scan(0, 0, 100));
+  EXPECT_NE(page->next, 0u);
+}
+
 // Plain keys make room for parts, parts for nothing; and then nothing grows any more.
 TEST_F(PartsTest, ALimitEvictsPlainKeysAlone) {
   Options options = small_options();
