@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
-# `ff serve-kv` with real clients: the daemon is killed, filled and replaced, and its replies are
-# compared with those of a Redis server.
+# `ff serve-kv` with real clients: the daemon is killed, filled and replaced.
 """usage: serve_kv.py FF PART
 
-  replies   the same commands to ff and to redis-server, in both versions of the protocol
   clients   redis-cli and python3-redis: pipelines, transactions, many clients, a slow reader
   killed    the daemon is killed under load, and another one continues: nothing acknowledged is lost
   full      the disk is full: writes are refused, reads go on
@@ -13,296 +11,20 @@
 
 Exits with 77 where something that a part needs is not there.
 """
-import atexit
 import functools
 import os
-import random
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-FF = os.path.realpath(sys.argv[1])
-DEADLINE_S = 60
-RANDOM_COMMANDS = 4000
+sys.dont_write_bytecode = True  # nothing is left in the tree
+from kv_daemon import (cli, Daemon, expect, FF, Raw, refused, run, serve, serves_all, skip, until,
+                       run_part)
 
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(77)
-
-
-try:
-    import redis
-except ImportError:
-    skip("python3-redis is not installed")
-
-
-STARTED = []  # processes, which end with this one
-
-
-def end_all():
-    for process in STARTED:
-        process.kill()
-
-
-atexit.register(end_all)
-
-
-def until(what, condition):
-    """Polls until the condition holds, and returns its value."""
-    end = time.monotonic() + DEADLINE_S
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < end, f"timed out: {what}"
-        time.sleep(0.02)
-
-
-def expect(actual, expected, what=""):
-    assert actual == expected, f"{what}: {actual!r}, not {expected!r}"
-
-
-class Daemon:
-    """A daemon of ff that prints where it listens."""
-
-    def __init__(self, *words, **settings):
-        env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **settings}
-        self.process = subprocess.Popen([FF, *words], env=env, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
-        STARTED.append(self.process)
-        line = self.process.stdout.readline()
-        if not line.startswith("listening on "):
-            self.process.wait()
-            raise AssertionError(line + self.process.stderr.read())
-        self.address = line.split()[-1]
-        self.port = int(self.address.rsplit(":", 1)[1])
-        self.log = []
-        threading.Thread(target=self._read_log, daemon=True).start()
-
-    def _read_log(self):
-        self.log.extend(self.process.stderr)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        expect(self.process.wait(DEADLINE_S), 0, "exit code of the daemon")
-
-    def rss_mib(self):
-        with open(f"/proc/{self.process.pid}/status") as status:
-            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) // 1024
-
-
-def serve(folder, *words, port=0, **settings):
-    if not settings:
-        settings = {"FF_INSECURE": "1"}
-    return Daemon("serve-kv", folder, "--listen", f"127.0.0.1:{port}", *words, **settings)
-
-
-class Raw:
-    """A client that sees the bytes of replies."""
-
-    def __init__(self, address):
-        family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
-        self.socket = socket.socket(family)
-        self.socket.settimeout(DEADLINE_S)
-        self.socket.connect(address)
-        self.file = self.socket.makefile("rb")
-
-    def send(self, *words):
-        out = b"*%d\r\n" % len(words)
-        for word in words:
-            word = word if isinstance(word, bytes) else str(word).encode()
-            out += b"$%d\r\n%s\r\n" % (len(word), word)
-        self.socket.sendall(out)
-
-    def reply(self):
-        """One reply, nested ones as lists behind their type; an error or a line as its bytes."""
-        line = self.file.readline()
-        assert line.endswith(b"\r\n"), f"the connection has ended: {line!r}"
-        kind, rest = line[:1], line[1:-2]
-        if kind in b"$=" and rest != b"-1":
-            return kind + self.file.read(int(rest) + 2)[:-2]
-        if kind in b"*~%" and rest != b"-1":
-            return [kind] + [self.reply() for _ in range(int(rest) * (2 if kind == b"%" else 1))]
-        return kind + rest
-
-    def ask(self, *words):
-        self.send(*words)
-        return self.reply()
-
-    def close(self):
-        self.file.close()
-        self.socket.close()
-
-
-class RedisServer:
-    """Debian's redis-server on a Unix socket."""
-
-    def __init__(self, folder):
-        if shutil.which("redis-server") is None:
-            skip("redis-server is not installed")
-        self.path = os.path.join(folder, "redis.sock")
-        self.process = subprocess.Popen(
-            ["redis-server", "--port", "0", "--unixsocket", self.path, "--dir", folder,
-             "--save", "", "--proto-max-bulk-len", str(64 << 20)], stdout=subprocess.DEVNULL)
-        STARTED.append(self.process)
-        until("redis-server answers", self.answers)
-
-    def answers(self):
-        try:
-            client = Raw(self.path)
-            return client.ask("PING") == b"+PONG"
-        except OSError:
-            return False
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-
-
-# Requests whose replies must be those of a Redis server, in this order.
-SCRIPT = """
-PING|PING hi|PING a b|ECHO hello|ECHO|SELECT 0|SELECT x|SELECT 99|TIME x|NOSUCH a b c|GET|GET a b
-SET k v|GET k|SET k v2 NX|SET k v2 XX|SET k v3 GET|SET k v3 NX GET|SET none v XX GET|EXISTS none
-SET k v EX 0|SET k v EX -1|SET k v PX x|SET k v EX|SET k v NX XX|SET k v KEEPTTL EX 1|SET k v FOO
-SET k v EX 9223372036854775807|SET k v PX 9223372036854775807|SET k v EXAT 33177117420|EXPIRETIME k
-SET k v KEEPTTL|EXPIRETIME k|SET k v|EXPIRETIME k|PEXPIRETIME k|SET k v PXAT 1|GET k|EXISTS k
-SETNX n 1|SETNX n 2|SETEX s 100 v|SETEX s 0 v|SETEX s x v|PSETEX s 100000 v|PSETEX s -5 v|SETEX s 1
-GET s|MSET a 1 b 2 c|MSET a 1 b 2|MGET a b none|MSET a 3 a 4|GET a|MSETNX {x}1 a {x}2 b
-MSETNX {x}2 c {x}3 d|EXISTS {x}3|MSETNX {x}1|GETSET a 9|GETSET newkey 1|GETDEL a|GETDEL a|GETEX b
-GETEX b EX 100|PERSIST b|PERSIST b|GETEX b EXAT 33177117420|EXPIRETIME b|GETEX b PERSIST|TTL b
-GETEX b PXAT 5|EXISTS b|GETEX b EX|GETEX b FOO|GETEX none EX 5|SET r Hello|GETRANGE r 0 -1
-GETRANGE r -3 -1|GETRANGE r 1 3|GETRANGE r 5 1|GETRANGE r -100 100|GETRANGE r -1 -5|GETRANGE r x 1
-GETRANGE none 0 1|SETRANGE r 6 Redis|GET r|SETRANGE r 0 J|SETRANGE r -1 x|SETRANGE r x y
-SETRANGE none 3 abc|GET none|SETRANGE e 3 ""|EXISTS e|SETRANGE r 67108863 ab|APPEND r !|APPEND ap x
-STRLEN r|STRLEN zip|INCR i|INCR i|DECR i|INCRBY i 10|DECRBY i 3|INCRBY i x|INCRBY i 1.5|INCR r
-SET i 9223372036854775807|INCR i|INCRBY i 1|DECRBY i -1|DECRBY i -9223372036854775808|SET i -5
-INCRBY i " 1"|INCRBY i +1|INCRBY i 007|SET i 007|INCR i|SET i " 1"|INCR i|INCRBYFLOAT f 10.5
-INCRBYFLOAT f 0.1|INCRBYFLOAT f -1e2|INCRBYFLOAT f x|INCRBYFLOAT r 1|INCRBYFLOAT f nan
-INCRBYFLOAT f inf|SET f 3.0e3|INCRBYFLOAT f 200|SET f 5|INCRBYFLOAT f 1.0|INCRBYFLOAT f 1e-20
-DEL a b c none|DEL i i|UNLINK f f|EXISTS r r none|TOUCH r r none|TYPE r|TYPE none|EXPIRE none 10
-EXPIRE r 100|EXPIRE r x|EXPIRE r 100 NX|EXPIRE r 100 XX|EXPIRE r 50 GT|EXPIRE r 500 GT
-EXPIRE r 400 LT|EXPIRE r 600 LT|EXPIRE r 100 NX XX|EXPIRE r 100 GT LT|EXPIRE r 100 FOO|PERSIST r
-EXPIRE r 100 GT|EXPIRE r 100 XX|EXPIRE r 100 LT|TTL none|PTTL none|EXPIRE r 9223372036854775807
-EXPIREAT r 33177117420|EXPIRETIME r|PEXPIRETIME r|PEXPIREAT r 33177117420123|EXPIRETIME r
-PEXPIRETIME r|PEXPIRE r -1|EXISTS r|SET r v|EXPIREAT r 1|EXISTS r|EXPIRETIME none
-SET from v EX 1000|RENAME from to|RENAME from to|RENAME to to|EXISTS from to|TTL to|SET from w
-RENAMENX from to|RENAMENX from new|RENAMENX from new|RENAMENX new new|COPY to c2|COPY to c2
-COPY new c2 REPLACE|GET c2|COPY c2 c2|COPY none x|COPY c2 x DB 99|COPY c2 x DB a|COPY c2 x FOO
-HSET h a 1 b 2|HSET h a 3|HSET h a|HSET h a 1 b|HGET h a|HGET h x|HGET none x|HMGET h a x b
-HMGET none a|HGETALL h|HGETALL none|HDEL h a x|HDEL none a|HEXISTS h b|HEXISTS h a|HLEN h|HLEN none
-HKEYS h|HVALS h|HSETNX h b 9|HSETNX h c 9|HINCRBY h n 5|HINCRBY h n -7|HINCRBY h n x|HSET h s abc
-HINCRBY h s 1|HSET h m 9223372036854775807|HINCRBY h m 1|HSCAN h 0|HSCAN h 0 MATCH [bc]|HSCAN h x
-HSCAN h 0 COUNT 0|HSCAN h 0 FOO 1|HSCAN h 0 MATCH|HSCAN none 0|TYPE h|GET h|INCR h|APPEND h x
-STRLEN h|GETRANGE h 0 1|SETRANGE h 0 x|GETSET h x|GETDEL h|GETEX h|SET h v GET|MGET h c2|HGET c2 a
-HSET c2 a 1|HGETALL c2|HLEN c2|HSCAN c2 0|HINCRBY c2 a 1|HDEL c2 a|INCRBYFLOAT h 1|SETNX h v
-EXPIRE h 1000|HSET h z 1|RENAME h h2|HGETALL h2|COPY h2 h3|HGETALL h3|DEL h2 h3|SET h2 str
-EXISTS|TTL|KEYS|SCAN|RENAME a|COPY a|HSET|SETEX a 1|GETRANGE a 1|INCRBY a|CLIENT|CLIENT GETNAME
-CLIENT SETNAME me|CLIENT GETNAME|CLIENT SETNAME "a b"|CLIENT NOSUCH|CLIENT GETNAME x|CONFIG GET
-CONFIG GET nosuch|COMMAND NOSUCH|SCAN x|SCAN 0 COUNT 0|SCAN 0 COUNT x
-SCAN 0 FOO 1|SCAN 0 MATCH|DISCARD|EXEC|MULTI|MULTI|SET {t}a 1|INCR {t}a|GET {t}a|INCR|EXEC
-EXISTS {t}a|MULTI|SET {t}a 1|INCR {t}a|HSET {t}a f 1|GET {t}a|EXPIRE {t}a 1000|TTL {t}a|PING|EXEC
-MULTI|SET {t}a 5|DISCARD|GET {t}a|WATCH {t}a|SET {t}a 7|MULTI|GET {t}a|EXEC|WATCH {t}a|MULTI
-WATCH {t}a|GET {t}a|EXEC|WATCH {t}none|UNWATCH|SET {t}none 1|MULTI|DEL {t}none|EXISTS {t}none|EXEC
-WATCH {t}gone|SET {t}gone 1|DEL {t}gone|MULTI|SET {t}gone 2|EXEC|GET {t}gone|WATCH {t}gone
-DEL {t}gone|MULTI|GET {t}gone|EXEC
-MULTI|NOSUCH|SET {t}a 9|EXEC|GET {t}a|MULTI|EXEC|WATCH|FLUSHALL FOO|FLUSHDB ASYNC|DBSIZE|RANDOMKEY
-SET only 1|RANDOMKEY|DBSIZE|KEYS *|KEYS o?l*|KEYS x|SCAN 0 COUNT 100|SCAN 0 MATCH x COUNT 100
-SCAN 0 TYPE hash COUNT 100|SCAN 0 TYPE string COUNT 100|FLUSHALL SYNC|DBSIZE|RESET|HELLO 9|HELLO x
-HELLO 2 FOO|HELLO 2 AUTH a|AUTH x|AUTH default x|AUTH a b c|AUTH nosuch x
-"""
-
-
-def words_of(request):
-    """Words as redis-cli takes them: double quotes keep spaces."""
-    parts = request.split('"')
-    words = []
-    for i, part in enumerate(parts):
-        words += [part] if i % 2 else part.split()
-    return words
-
-
-def random_request(rng):
-    """A command on one of few keys, whose reply does not depend on the time."""
-    key, other = (f"{{r}}{rng.randrange(6)}" for _ in range(2))
-    field, number = f"f{rng.randrange(5)}", rng.choice(["0", "1", "-7", "x", "100", "3.5", ""])
-    value = rng.choice([number, "v" * rng.randrange(60), "\r\n", "\0ff-kv\0h", "é"])
-    option = rng.choice(["NX", "XX", "GET", "KEEPTTL", "EXAT 33177117420",
-                         "PXAT 33177117420123", "PX 0"])
-    requests = [
-        ("GET", key), ("SET", key, value), ("SET", key, value, *option.split()),
-        ("SETNX", key, value), ("GETSET", key, value), ("GETDEL", key), ("APPEND", key, value),
-        ("STRLEN", key), ("GETRANGE", key, number, rng.randrange(-9, 9)),
-        ("SETRANGE", key, rng.randrange(40), value), ("INCR", key), ("DECRBY", key, number),
-        ("INCRBYFLOAT", key, number), ("MGET", key, other), ("MSET", key, value, other, number),
-        ("MSETNX", key, value, other, number), ("DEL", key), ("EXISTS", key, other),
-        ("TYPE", key), ("PERSIST", key), ("PEXPIREAT", key, "33177117420123"),
-        ("PEXPIRETIME", key), ("RENAME", key, other), ("RENAMENX", key, other),
-        ("COPY", key, other), ("COPY", key, other, "REPLACE"), ("HSET", key, field, value),
-        ("HGET", key, field), ("HGETALL", key), ("HDEL", key, field), ("HLEN", key),
-        ("HINCRBY", key, field, number), ("HSETNX", key, field, value), ("HMGET", key, field, "f0"),
-        ("HEXISTS", key, field), ("HKEYS", key), ("HVALS", key), ("MULTI",),
-        ("EXEC",), ("DISCARD",), ("WATCH", key),
-    ]
-    return rng.choice(requests)
-
-
-def compare(ours, theirs, requests):
-    differences = []
-    for words in requests:
-        mine, redis_reply = ours.ask(*words), theirs.ask(*words)
-        ttl = words and str(words[0]).upper() in ("TTL", "PTTL") and mine[:1] == b":"
-        if ttl and abs(int(mine[1:]) - int(redis_reply[1:])) <= 1:
-            continue
-        if mine == redis_reply:
-            continue
-        differences.append(f"{words}: {mine!r}, not {redis_reply!r}")
-        if words[0] == "EXEC" and len(mine) == len(redis_reply):
-            differences += [f"  element {i}: {one!r}, not {other!r}" for i, (one, other)
-                            in enumerate(zip(mine, redis_reply)) if one != other]
-    assert not differences, "\n".join(differences[:50])
-
-
-def replies(folder):
-    server = RedisServer(folder)
-    daemon = serve(f"{folder}/kv")
-    requests = [words_of(one) for line in SCRIPT.split("\n") for one in line.split("|") if one]
-    assert len(requests) > 300
-    for version in (2, 3):
-        ours, theirs = Raw(("127.0.0.1", daemon.port)), Raw(server.path)
-        for client in (ours, theirs):
-            expect(client.ask("HELLO", version)[1], b"$server")
-            client.ask("FLUSHALL")
-        compare(ours, theirs, requests)
-        for client in (ours, theirs):
-            client.ask("RESET")
-            client.ask("HELLO", version)
-        seed = random.randrange(1 << 32)
-        print("seed", seed)
-        rng = random.Random(seed)
-        compare(ours, theirs, (random_request(rng) for _ in range(RANDOM_COMMANDS)))
-    for text in (b"*1\r\n$a\r\n", b"*x\r\n", b"*1\r\n!\r\n", b"GET \"a\r\n", b"*-5\r\nPING\r\n"):
-        ours, theirs = Raw(("127.0.0.1", daemon.port)), Raw(server.path)
-        for client in (ours, theirs):
-            client.socket.sendall(text)
-        expect(ours.reply(), theirs.reply(), f"{text}")
-    daemon.stop()
-    server.stop()
-
-
-def cli(port, *words, text=None, **settings):
-    done = subprocess.run(["redis-cli", "-p", str(port), *words], input=text, text=True, check=True,
-                          capture_output=True, env={**os.environ, **settings})
-    return done.stdout
+import redis
 
 
 def library(port):
@@ -485,11 +207,6 @@ def killed(folder):
     third.stop()
 
 
-def serves_all(port):
-    info = redis.Redis(port=port).info("store")
-    return info["owned_partitions"] == info["partitions"]
-
-
 def full(folder):
     disk = f"{folder}/disk"
     os.mkdir(disk)
@@ -526,22 +243,6 @@ def sets(client, key, value):
         return client.set(key, value)
     except redis.ResponseError:
         return False
-
-
-def run(*words, **settings):
-    done = subprocess.run([FF, *words], env={"PATH": os.environ["PATH"], **settings},
-                          capture_output=True, text=True)
-    expect(done.returncode, 0, done.stderr)
-    return done.stdout
-
-
-def refused(text, call):
-    try:
-        call()
-    except redis.RedisError as error:
-        assert text in str(error), error
-    else:
-        raise AssertionError("nothing was refused")
 
 
 def login(folder):
@@ -648,12 +349,7 @@ def cluster(folder):
         run("down", "--dir", f"{folder}/cluster", "--purge", "--yes", **state)
 
 
-PARTS = {part.__name__: part for part in (replies, clients, killed, full, login, tls,
-                                          cluster)}
+PARTS = {part.__name__: part for part in (clients, killed, full, login, tls, cluster)}
 
 if __name__ == "__main__":
-    # After SIGTERM, too, nothing runs on.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with tempfile.TemporaryDirectory() as work:
-        PARTS[sys.argv[2]](work)
-    print("passed")
+    run_part(PARTS)

@@ -5,6 +5,27 @@
 
 namespace ff::gateway {
 
+namespace {
+
+// Options may have words of their own that look like STREAMS. Behind that word are keys, then as
+// many ids; where they are not as many, the handler refuses the request.
+std::vector<std::string> stream_keys_of(const RespRequest& words) {
+  for (size_t i = 1; i < words.size(); i++) {
+    const std::string option = upper_case(words[i]);
+    if (option == "GROUP") {
+      i += 2;
+    } else if (option == "COUNT" || option == "BLOCK") {
+      i++;
+    } else if (option == "STREAMS") {
+      const auto first = words.begin() + static_cast<ptrdiff_t>(i) + 1;
+      return {first, first + (words.end() - first) / 2};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 bool CommandCall::is_option(size_t i, std::string_view name) const {
   return std::ranges::equal(words[i], name, {}, [](char c) {
     return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
@@ -12,6 +33,7 @@ bool CommandCall::is_option(size_t i, std::string_view name) const {
 }
 
 std::vector<std::string> keys_of(const CommandRow& row, const RespRequest& words) {
+  if (row.has(kStreamKeys)) return stream_keys_of(words);
   std::vector<std::string> keys;
   if (row.first_key == 0) return keys;
   const auto count = static_cast<int>(words.size());

@@ -23,6 +23,13 @@ class Gateway;
 struct RedisClient;
 struct CommandRow;
 
+// How a command waits until there is something (kWaits).
+struct CommandWait {
+  bool waits = false;      // it has found nothing: it runs again when one of its keys is announced
+  int64_t timeout_ms = 0;  // from its first attempt on; 0: it waits for ever
+  RespRequest words;       // of the next attempts; empty: the same
+};
+
 // A command that runs.
 struct CommandCall {
   Gateway& gateway;
@@ -31,11 +38,24 @@ struct CommandCall {
   const RespRequest& words;
   StoreView& view;
   RespWriter& reply;
+  CommandWait* wait = nullptr;  // null: it may not wait, as between MULTI and EXEC
 
+  // The command has found nothing. It has written the reply for the end of its time.
+  void wait_for_keys(int64_t timeout_ms) const {
+    if (wait == nullptr) return;
+    wait->waits = true;
+    wait->timeout_ms = timeout_ms;
+  }
   size_t size() const { return words.size(); }
   const std::string& word(size_t i) const { return words[i]; }
   // Whether word i is the option `name`, in capitals: case does not matter.
   bool is_option(size_t i, std::string_view name) const;
+};
+
+// How a command gives a time of expiry.
+struct ExpiryUnit {
+  bool seconds = false;   // or milliseconds
+  bool absolute = false;  // since the Unix epoch, or from now on
 };
 
 // An error is the reply: its message is the line without the '-' in front. A handler may run
@@ -51,6 +71,8 @@ enum CommandFlag : uint32_t {
   kBeforeAuth = 1U << 4,   // for clients that have not authenticated, too
   kNotInMulti = 1U << 5,   // refused between MULTI and EXEC
   kRunsInMulti = 1U << 6,  // not queued between MULTI and EXEC
+  kWaits = 1U << 7,        // may wait: the commands of the client behind it begin when it has ended
+  kStreamKeys = 1U << 8,   // its keys are behind the word STREAMS
 };
 
 struct CommandRow {
@@ -64,8 +86,10 @@ struct CommandRow {
   std::string_view summary;  // one sentence without full stop
   CommandHandler handler = nullptr;
   std::span<const CommandRow> subcommands = {};
+  ExpiryUnit unit = {};  // of EXPIRE, TTL and their kin
 
   bool has(CommandFlag flag) const { return (flags & flag) != 0; }
+  bool has_keys() const { return first_key != 0 || has(kStreamKeys); }
 };
 
 // The keys of a request with a right number of words.

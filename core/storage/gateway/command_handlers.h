@@ -31,13 +31,7 @@ Task<Result<void>> run_incrbyfloat(CommandCall& call);
 Task<Result<void>> run_del(CommandCall& call);
 Task<Result<void>> run_exists(CommandCall& call);
 Task<Result<void>> run_expire(CommandCall& call);
-Task<Result<void>> run_pexpire(CommandCall& call);
-Task<Result<void>> run_expireat(CommandCall& call);
-Task<Result<void>> run_pexpireat(CommandCall& call);
 Task<Result<void>> run_ttl(CommandCall& call);
-Task<Result<void>> run_pttl(CommandCall& call);
-Task<Result<void>> run_expiretime(CommandCall& call);
-Task<Result<void>> run_pexpiretime(CommandCall& call);
 Task<Result<void>> run_persist(CommandCall& call);
 Task<Result<void>> run_type(CommandCall& call);
 Task<Result<void>> run_rename(CommandCall& call);
@@ -65,6 +59,81 @@ Task<Result<void>> run_hvals(CommandCall& call);
 Task<Result<void>> run_hincrby(CommandCall& call);
 Task<Result<void>> run_hscan(CommandCall& call);
 
+// commands_cluster.cc
+Task<Result<void>> run_cluster_slots(CommandCall& call);
+Task<Result<void>> run_cluster_shards(CommandCall& call);
+Task<Result<void>> run_cluster_nodes(CommandCall& call);
+Task<Result<void>> run_cluster_info(CommandCall& call);
+Task<Result<void>> run_cluster_keyslot(CommandCall& call);
+Task<Result<void>> run_cluster_myid(CommandCall& call);
+
+// commands_lists.cc
+Task<Result<void>> run_lpush(CommandCall& call);
+Task<Result<void>> run_rpush(CommandCall& call);
+Task<Result<void>> run_lpushx(CommandCall& call);
+Task<Result<void>> run_rpushx(CommandCall& call);
+Task<Result<void>> run_lpop(CommandCall& call);
+Task<Result<void>> run_rpop(CommandCall& call);
+Task<Result<void>> run_blpop(CommandCall& call);
+Task<Result<void>> run_brpop(CommandCall& call);
+Task<Result<void>> run_rpoplpush(CommandCall& call);
+Task<Result<void>> run_brpoplpush(CommandCall& call);
+Task<Result<void>> run_lmove(CommandCall& call);
+Task<Result<void>> run_blmove(CommandCall& call);
+Task<Result<void>> run_llen(CommandCall& call);
+Task<Result<void>> run_lrange(CommandCall& call);
+Task<Result<void>> run_lindex(CommandCall& call);
+Task<Result<void>> run_lset(CommandCall& call);
+Task<Result<void>> run_lrem(CommandCall& call);
+Task<Result<void>> run_ltrim(CommandCall& call);
+Task<Result<void>> run_linsert(CommandCall& call);
+Task<Result<void>> run_lpos(CommandCall& call);
+
+// commands_sets.cc
+Task<Result<void>> run_sadd(CommandCall& call);
+Task<Result<void>> run_srem(CommandCall& call);
+Task<Result<void>> run_smembers(CommandCall& call);
+Task<Result<void>> run_sismember(CommandCall& call);
+Task<Result<void>> run_smismember(CommandCall& call);
+Task<Result<void>> run_scard(CommandCall& call);
+Task<Result<void>> run_spop(CommandCall& call);
+Task<Result<void>> run_srandmember(CommandCall& call);
+Task<Result<void>> run_smove(CommandCall& call);
+Task<Result<void>> run_sinter(CommandCall& call);
+Task<Result<void>> run_sunion(CommandCall& call);
+Task<Result<void>> run_sdiff(CommandCall& call);
+Task<Result<void>> run_sinterstore(CommandCall& call);
+Task<Result<void>> run_sunionstore(CommandCall& call);
+Task<Result<void>> run_sdiffstore(CommandCall& call);
+Task<Result<void>> run_sscan(CommandCall& call);
+
+// commands_streams.cc
+Task<Result<void>> run_xadd(CommandCall& call);
+Task<Result<void>> run_xlen(CommandCall& call);
+Task<Result<void>> run_xrange(CommandCall& call);
+Task<Result<void>> run_xrevrange(CommandCall& call);
+Task<Result<void>> run_xdel(CommandCall& call);
+Task<Result<void>> run_xtrim(CommandCall& call);
+Task<Result<void>> run_xsetid(CommandCall& call);
+Task<Result<void>> run_xinfo_stream(CommandCall& call);
+Task<Result<void>> run_xinfo_groups(CommandCall& call);
+Task<Result<void>> run_xinfo_consumers(CommandCall& call);
+
+// commands_stream_reads.cc
+Task<Result<void>> run_xread(CommandCall& call);
+Task<Result<void>> run_xreadgroup(CommandCall& call);
+
+// commands_stream_groups.cc
+Task<Result<void>> run_xgroup_create(CommandCall& call);
+Task<Result<void>> run_xgroup_setid(CommandCall& call);
+Task<Result<void>> run_xgroup_destroy(CommandCall& call);
+Task<Result<void>> run_xgroup_createconsumer(CommandCall& call);
+Task<Result<void>> run_xgroup_delconsumer(CommandCall& call);
+Task<Result<void>> run_xack(CommandCall& call);
+Task<Result<void>> run_xpending(CommandCall& call);
+Task<Result<void>> run_xclaim(CommandCall& call);
+Task<Result<void>> run_xautoclaim(CommandCall& call);
+
 // commands_connection.cc
 Task<Result<void>> run_ping(CommandCall& call);
 Task<Result<void>> run_echo(CommandCall& call);
@@ -77,6 +146,7 @@ Task<Result<void>> run_client_id(CommandCall& call);
 Task<Result<void>> run_client_getname(CommandCall& call);
 Task<Result<void>> run_client_setname(CommandCall& call);
 Task<Result<void>> run_client_setinfo(CommandCall& call);
+Task<Result<void>> run_client_unblock(CommandCall& call);
 Task<Result<void>> run_client_info(CommandCall& call);
 Task<Result<void>> run_client_list(CommandCall& call);
 
@@ -85,6 +155,7 @@ Task<Result<void>> run_command(CommandCall& call);
 Task<Result<void>> run_command_count(CommandCall& call);
 Task<Result<void>> run_command_docs(CommandCall& call);
 Task<Result<void>> run_command_info(CommandCall& call);
+Task<Result<void>> run_command_getkeys(CommandCall& call);
 Task<Result<void>> run_command_list(CommandCall& call);
 Task<Result<void>> run_config_get(CommandCall& call);
 Task<Result<void>> run_info(CommandCall& call);

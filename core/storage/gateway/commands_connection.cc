@@ -1,5 +1,6 @@
 // Commands about the connection itself: who the client is, and how it speaks.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -206,6 +207,24 @@ Task<Result<void>> run_client_setinfo(CommandCall& call) {
   if (!is_plain_name(call.word(3))) co_return not_plain(lower_case(call.word(2)));
   (is_name ? call.client.library_name : call.client.library_version) = call.word(3);
   call.reply.ok();
+  co_return Result<void>();
+}
+
+Task<Result<void>> run_client_unblock(CommandCall& call) {
+  const auto id = parse_integer(call.word(2));
+  if (!id) co_return not_an_integer();
+  std::optional<Error> error;
+  if (call.size() == 4 && call.is_option(3, "ERROR")) {
+    error = connection_error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+  } else if (call.size() > 4) {
+    co_return wrong_arity(call.row);
+  } else if (call.size() == 4 && !call.is_option(3, "TIMEOUT")) {
+    co_return connection_error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+  }
+  const auto& connections = call.gateway.connections();
+  const auto found = connections.find(static_cast<uint64_t>(*id));
+  const bool ended = found != connections.end() && found->second->end_wait(std::move(error));
+  call.reply.integer(ended ? 1 : 0);
   co_return Result<void>();
 }
 

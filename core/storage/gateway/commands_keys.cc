@@ -6,6 +6,7 @@
 
 #include "storage/gateway/command_handlers.h"
 #include "storage/gateway/expiry_options.h"
+#include "storage/gateway/gateway.h"
 #include "storage/gateway/redis_numbers.h"
 
 namespace ff::gateway {
@@ -54,46 +55,40 @@ Result<ExpireConditions> parse_conditions(const CommandCall& call) {
   return conditions;
 }
 
-Result<void> expire_key(CommandCall& call, ExpiryUnit unit) {
-  FF_TRY(const ExpireConditions conditions, parse_conditions(call));
-  FF_TRY(const int64_t expires_ms, parse_expiry(call, call.word(2), unit));
-  const std::string& key = call.word(1);
-  FF_TRY(const auto current, call.view.find_expiry(key));
-  const bool changes = current && conditions.allow(expires_ms, *current);
-  if (changes && expires_ms <= 0) {
-    call.view.remove(key);
-  } else if (changes) {
-    call.view.expire(key, expires_ms);
+// A copy of a collection gets pages of its own.
+Task<Result<void>> copy_pages(CommandCall& call, const StoreView::StoredValue& value) {
+  StoreView& view = call.view;
+  std::string_view head = value.bytes;
+  FF_CO_TRY(const PartSpace from, PartSpace::take(head, kvstore::redis_slot(call.word(1))));
+  const PartSpace to{.slot = kvstore::redis_slot(call.word(2)),
+                     .id = call.gateway.rng().next(),
+                     .next_page = from.next_page};
+  for (uint64_t page = 0; page < from.next_page; page++) {
+    FF_CO_TRY(auto bytes, co_await view.get_part(from.name(page)));
+    if (bytes) view.put_part(to.name(page), std::move(*bytes));
   }
-  call.reply.integer(changes ? 1 : 0);
-  return {};
-}
-
-// What is left of a key's time, or when it ends.
-Result<void> reply_time(CommandCall& call, ExpiryUnit unit) {
-  FF_TRY(const auto expiry, call.view.find_expiry(call.word(1)));
-  if (!expiry || *expiry == 0) {
-    call.reply.integer(expiry ? kForever : kMissing);
-    return {};
-  }
-  int64_t ms = unit.absolute ? *expiry : std::max<int64_t>(0, *expiry - call.view.now_ms());
-  if (unit.seconds) ms = (ms + kHalfSecondMs) / kSecondMs;
-  call.reply.integer(ms);
-  return {};
+  std::string copy = to.encode_head(stored_type(value.bytes));
+  view.put_head(call.word(2), copy.append(head), value.expires_ms);
+  co_return Result<void>();
 }
 
 // False: the source is missing.
-Task<Result<bool>> copy_value(StoreView& view, const std::string& from, const std::string& to) {
+Task<Result<bool>> copy_key(CommandCall& call, bool removes_source) {
+  StoreView& view = call.view;
+  const std::string &from = call.word(1), &to = call.word(2);
   FF_CO_TRY(auto value, co_await view.get(from));
   if (!value) co_return false;
-  view.put(to, std::move(value->bytes), value->expires_ms);
+  const ValueType type = stored_type(value->bytes);
+  if (type == ValueType::string || type == ValueType::hash) {
+    view.put(to, std::move(value->bytes), value->expires_ms);
+  } else if (removes_source && kvstore::redis_slot(from) == kvstore::redis_slot(to)) {
+    view.put_head(to, std::move(value->bytes), value->expires_ms);
+  } else {
+    FF_CO_TRY(co_await copy_pages(call, *value));
+  }
+  if (removes_source) view.remove(from);
+  view.announce(to);
   co_return true;
-}
-
-Task<Result<bool>> rename_key(CommandCall& call) {
-  FF_CO_TRY(const bool there, co_await copy_value(call.view, call.word(1), call.word(2)));
-  if (there) call.view.remove(call.word(1));
-  co_return there;
 }
 
 Error no_such_key() { return usage("ERR no such key"); }
@@ -124,43 +119,32 @@ Task<Result<void>> run_exists(CommandCall& call) {
 }
 
 Task<Result<void>> run_expire(CommandCall& call) {
-  const ExpiryUnit unit{.seconds = true, .absolute = false};
-  co_return expire_key(call, unit);
+  FF_CO_TRY(const ExpireConditions conditions, parse_conditions(call));
+  FF_CO_TRY(const int64_t expires_ms, parse_expiry(call, call.word(2), call.row.unit));
+  const std::string& key = call.word(1);
+  FF_CO_TRY(const auto current, call.view.find_expiry(key));
+  const bool changes = current && conditions.allow(expires_ms, *current);
+  if (changes && expires_ms <= 0) {
+    call.view.remove(key);
+  } else if (changes) {
+    call.view.expire(key, expires_ms);
+  }
+  call.reply.integer(changes ? 1 : 0);
+  co_return Result<void>();
 }
 
-Task<Result<void>> run_pexpire(CommandCall& call) {
-  const ExpiryUnit unit{.seconds = false, .absolute = false};
-  co_return expire_key(call, unit);
-}
-
-Task<Result<void>> run_expireat(CommandCall& call) {
-  const ExpiryUnit unit{.seconds = true, .absolute = true};
-  co_return expire_key(call, unit);
-}
-
-Task<Result<void>> run_pexpireat(CommandCall& call) {
-  const ExpiryUnit unit{.seconds = false, .absolute = true};
-  co_return expire_key(call, unit);
-}
-
+// What is left of a key's time, or when it ends.
 Task<Result<void>> run_ttl(CommandCall& call) {
-  const ExpiryUnit unit{.seconds = true, .absolute = false};
-  co_return reply_time(call, unit);
-}
-
-Task<Result<void>> run_pttl(CommandCall& call) {
-  const ExpiryUnit unit{.seconds = false, .absolute = false};
-  co_return reply_time(call, unit);
-}
-
-Task<Result<void>> run_expiretime(CommandCall& call) {
-  const ExpiryUnit unit{.seconds = true, .absolute = true};
-  co_return reply_time(call, unit);
-}
-
-Task<Result<void>> run_pexpiretime(CommandCall& call) {
-  const ExpiryUnit unit{.seconds = false, .absolute = true};
-  co_return reply_time(call, unit);
+  const ExpiryUnit unit = call.row.unit;
+  FF_CO_TRY(const auto expiry, call.view.find_expiry(call.word(1)));
+  if (!expiry || *expiry == 0) {
+    call.reply.integer(expiry ? kForever : kMissing);
+    co_return Result<void>();
+  }
+  int64_t ms = unit.absolute ? *expiry : std::max<int64_t>(0, *expiry - call.view.now_ms());
+  if (unit.seconds) ms = (ms + kHalfSecondMs) / kSecondMs;
+  call.reply.integer(ms);
+  co_return Result<void>();
 }
 
 Task<Result<void>> run_persist(CommandCall& call) {
@@ -182,7 +166,7 @@ Task<Result<void>> run_rename(CommandCall& call) {
     FF_CO_TRY(const auto expiry, call.view.find_expiry(call.word(1)));
     if (!expiry) co_return no_such_key();
   } else {
-    FF_CO_TRY(const bool there, co_await rename_key(call));
+    FF_CO_TRY(const bool there, co_await copy_key(call, true));
     if (!there) co_return no_such_key();
   }
   call.reply.ok();
@@ -194,7 +178,7 @@ Task<Result<void>> run_renamenx(CommandCall& call) {
   if (!source) co_return no_such_key();
   FF_CO_TRY(const auto target, call.view.find_expiry(call.word(2)));
   if (!target) {
-    FF_CO_TRY(co_await rename_key(call));
+    FF_CO_TRY(co_await copy_key(call, true));
   }
   call.reply.integer(target ? 0 : 1);
   co_return Result<void>();
@@ -219,7 +203,7 @@ Task<Result<void>> run_copy(CommandCall& call) {
   FF_CO_TRY(const auto target, call.view.find_expiry(call.word(2)));
   bool copied = false;
   if (!target || replaces) {
-    FF_CO_TRY(copied, co_await copy_value(call.view, call.word(1), call.word(2)));
+    FF_CO_TRY(copied, co_await copy_key(call, false));
   }
   call.reply.integer(copied ? 1 : 0);
   co_return Result<void>();

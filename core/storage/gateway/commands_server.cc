@@ -26,6 +26,8 @@ std::vector<std::string_view> flag_names(const CommandRow& row) {
   add(kFast, "fast");
   add(kBeforeAuth, "no_auth");
   add(kNotInMulti, "no_multi");
+  add(kWaits, "blocking");
+  add(kStreamKeys, "movablekeys");
   return names;
 }
 
@@ -34,6 +36,7 @@ std::vector<std::string> category_names(const CommandRow& row) {
   if (row.has(kReadsKeys)) names.emplace_back("@read");
   if (row.has(kWritesKeys)) names.emplace_back("@write");
   names.emplace_back(row.has(kFast) ? "@fast" : "@slow");
+  if (row.has(kWaits)) names.emplace_back("@blocking");
   names.push_back(fmt::format("@{}", row.group == "generic" ? "keyspace" : row.group));
   return names;
 }
@@ -97,6 +100,21 @@ Task<Result<void>> run_command(CommandCall& call) {
 
 Task<Result<void>> run_command_count(CommandCall& call) {
   call.reply.integer(static_cast<int64_t>(command_table().size()));
+  co_return Result<void>();
+}
+
+Task<Result<void>> run_command_getkeys(CommandCall& call) {
+  const RespRequest words(call.words.begin() + 2, call.words.end());
+  const auto row = row_of(words);
+  if (!row && find_command(words[0]) == nullptr) {
+    co_return fail(Errc::usage, "ERR Invalid command specified");
+  }
+  if (!row) co_return fail(Errc::usage, "ERR Invalid number of arguments specified for command");
+  const auto keys = keys_of(**row, words);
+  if (!(*row)->has_keys()) co_return fail(Errc::usage, "ERR The command has no key arguments");
+  if (keys.empty()) co_return fail(Errc::usage, "ERR Invalid arguments specified for command");
+  call.reply.array(keys.size());
+  for (const std::string& key : keys) call.reply.bulk(key);
   co_return Result<void>();
 }
 

@@ -49,7 +49,7 @@ Task<std::string> run_all(CommandCall& exec, const Transaction& transaction, Sto
     const CommandRow& row = **row_of(words);
     std::string reply;
     RespWriter writer(reply, exec.client.version);
-    CommandCall call{exec.gateway, exec.client, row, words, view, writer};
+    CommandCall call{exec.gateway, exec.client, row, words, view, writer, nullptr};
     const auto done = co_await row.handler(call);
     if (!done) {
       reply.clear();

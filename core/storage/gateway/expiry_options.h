@@ -9,11 +9,6 @@
 
 namespace ff::gateway {
 
-struct ExpiryUnit {
-  bool seconds = false;   // or milliseconds
-  bool absolute = false;  // since the Unix epoch, or from now on
-};
-
 // The reply "ERR invalid expire time in 'set' command".
 Error invalid_expiry(const CommandRow& row);
 // Milliseconds since the Unix epoch. The error is the reply: not an integer, or beyond what 64 bits

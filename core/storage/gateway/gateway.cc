@@ -8,6 +8,7 @@
 #include "platform/base/log.h"
 #include "platform/base/wait.h"
 #include "storage/gateway/gateway_connection.h"
+#include "storage/gateway/leftover_sweep.h"
 
 namespace ff::gateway {
 
@@ -42,6 +43,7 @@ Gateway::Gateway(Loop& loop, Rng& rng, Metrics& metrics, const PasswordCheck& pa
       options_(std::move(options)),
       locks_(loop),
       cache_(options_.cache_bytes),
+      waits_(loop),
       started_ns_(loop.now_ns()),
       durations_(metrics.histogram("ff_gateway_command_seconds", "Time that commands take")),
       accept_gate_(loop),
@@ -56,9 +58,10 @@ Result<net::Address> Gateway::listen(const net::Address& address) {
 }
 
 void Gateway::start(kvstore::Store& store, std::string address) {
-  access_.emplace(StoreAccess{store, loop_, std::move(address), cache_, watched_});
+  access_.emplace(StoreAccess{store, loop_, std::move(address), cache_, watched_, waits_});
   if (listener_ != nullptr) accept_gate_.spawn(accept());
   accept_gate_.spawn(sweep());
+  accept_gate_.spawn(sweep_leftovers(*access_, locks_));
 }
 
 Task<void> Gateway::close(int64_t drain_ns) {
@@ -139,7 +142,10 @@ Task<void> Gateway::sweep() {
     }
     // Versions are known only from one claim to its end.
     const uint32_t owned = owned_partitions();
-    if (owned < owned_) cache_.clear();
+    if (owned < owned_) {
+      cache_.clear();
+      waits_.announce_all();
+    }
     owned_ = owned;
     update_gauges();
   }
@@ -150,6 +156,8 @@ void Gateway::update_gauges() {
   for (const auto& [id, connection] : connections_) unsent += connection->unsent();
   metrics_.gauge("ff_gateway_connections", "Open connections of clients")
       .set(static_cast<int64_t>(connections_.size()));
+  metrics_.gauge("ff_gateway_waiting_commands", "Commands that wait for a key, such as BLPOP")
+      .set(static_cast<int64_t>(waits_.commands()));
   metrics_.gauge("ff_gateway_unsent_bytes", "Bytes of replies that clients have not taken")
       .set(static_cast<int64_t>(unsent));
   metrics_.gauge("ff_gateway_cache_bytes", "Bytes of values that were read last")
@@ -200,7 +208,7 @@ bool Gateway::get_cached(const RedisClient& client, const CommandRow& row, const
 }
 
 Task<void> Gateway::execute(RedisClient& client, const CommandRow& row, const RespRequest& words,
-                            std::string& reply) {
+                            std::string& reply, CommandWait* wait) {
   const int64_t begin_ns = loop_.now_ns();
   commands_run_++;
   counter_of(row).add();
@@ -208,7 +216,8 @@ Task<void> Gateway::execute(RedisClient& client, const CommandRow& row, const Re
   for (int attempt = 0; attempt < kAttemptsMax;) {
     StoreView view(*access_, now_ms());
     RespWriter writer(reply, client.version);
-    CommandCall call{*this, client, row, words, view, writer};
+    if (wait != nullptr) *wait = CommandWait();
+    CommandCall call{*this, client, row, words, view, writer, wait};
     done = co_await row.handler(call);
     if (done) {
       const auto committed = co_await view.commit();
@@ -227,6 +236,7 @@ Task<void> Gateway::execute(RedisClient& client, const CommandRow& row, const Re
     const auto waited = co_await sleep_for(loop_, kOwnerPollNs);
     if (!waited) break;
   }
+  if (!done && wait != nullptr) *wait = CommandWait();
   if (!done) RespWriter(reply, client.version).error(done.error().message);
   durations_.observe_ns(loop_.now_ns() - begin_ns);
 }

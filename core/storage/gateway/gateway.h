@@ -24,6 +24,7 @@
 #include "platform/net/tls.h"
 #include "storage/gateway/command.h"
 #include "storage/gateway/key_locks.h"
+#include "storage/gateway/key_waits.h"
 #include "storage/gateway/password_check.h"
 #include "storage/gateway/redis_client.h"
 #include "storage/kvstore/store.h"
@@ -70,14 +71,16 @@ class Gateway {
   const StoreAccess& access() const { return *access_; }
   kvstore::Store& store() const { return access_->store; }
   KeyLocks& locks() { return locks_; }
+  KeyWaits& waits() { return waits_; }
   const PasswordCheck& passwords() const { return passwords_; }
   const GatewayOptions& options() const { return options_; }
   const net::Address& address() const { return address_; }
   size_t value_max() const { return options_.value_max; }
   int64_t now_ms() const { return loop_.clock().wall_ns() / kMillisecond; }
-  // Runs a command, and appends its reply. Its keys are locked.
+  // Runs a command, and appends its reply. Its keys are locked. With `wait`, which may be null, it
+  // may ask to run again.
   Task<void> execute(RedisClient& client, const CommandRow& row, const RespRequest& words,
-                     std::string& reply);
+                     std::string& reply, CommandWait* wait);
 
   // The reply of GET without a read of the disk, appended to `reply`; false: it needs one, or
   // another command has the key.
@@ -111,6 +114,7 @@ class Gateway {
   KeyLocks locks_;
   ValueCache cache_;
   WatchedKeys watched_;
+  KeyWaits waits_;
   uint32_t owned_ = 0;  // partitions, when sweep() looked last
   std::optional<StoreAccess> access_;
   net::Address address_;

@@ -17,8 +17,15 @@ namespace {
 constexpr size_t kReadsInARow = 16;
 constexpr size_t kKeptBytes = 256 * kKiB;  // of a buffer for replies that is empty
 constexpr size_t kMultiBytesMax = 256 * kMiB;
+constexpr size_t kReadAheadMax = kMiB;  // while a command waits
 
 Error no_auth() { return fail(Errc::refused, "NOAUTH Authentication required."); }
+
+// XREAD and XREADGROUP wait only if they are asked to.
+bool may_wait(const CommandRow& row, const RespRequest& words) {
+  if (!row.has(kStreamKeys)) return row.has(kWaits);
+  return std::ranges::any_of(words, [](std::string_view w) { return upper_case(w) == "BLOCK"; });
+}
 
 size_t bytes_of(const RespRequest& words) {
   size_t bytes = 0;
@@ -155,14 +162,15 @@ Task<Result<void>> RedisConnection::start_request(RespRequest words) {
     co_return Result<void>();
   }
   if ((*row)->handler == run_get && reply_cached(**row, words)) co_return Result<void>();
-  if ((*row)->first_key != 0) {
-    start_keyed(**row, std::move(words));
+  if (may_wait(**row, words)) co_return co_await start_waiting(**row, std::move(words));
+  if ((*row)->has_keys()) {
+    gate_.spawn(run_keyed(add_keyed(**row, std::move(words))));
     co_return Result<void>();
   }
   FF_CO_TRY(co_await wait_for_commands());
   running_.push_back(std::make_unique<RunningCommand>());
   RunningCommand& command = *running_.back();
-  co_await gateway_.execute(client_, **row, words, command.reply);
+  co_await gateway_.execute(client_, **row, words, command.reply, nullptr);
   finish(command);
   co_return Result<void>();
 }
@@ -194,7 +202,8 @@ void RedisConnection::queue_in_multi(RespRequest words) {
   finish(*running_.back());
 }
 
-void RedisConnection::start_keyed(const CommandRow& row, RespRequest words) {
+RedisConnection::RunningCommand& RedisConnection::add_keyed(const CommandRow& row,
+                                                            RespRequest words) {
   auto command = std::make_unique<RunningCommand>();
   command->row = &row;
   command->words = std::move(words);
@@ -202,14 +211,101 @@ void RedisConnection::start_keyed(const CommandRow& row, RespRequest words) {
   command->lock.emplace(gateway_.locks(), keys_of(row, command->words), row.has(kWritesKeys));
   running_bytes_ += command->word_bytes;
   running_.push_back(std::move(command));
-  gate_.spawn(run_keyed(*running_.back()));
+  return *running_.back();
 }
 
 Task<void> RedisConnection::run_keyed(RunningCommand& command) {
   const auto held = co_await command.lock->wait();
-  if (held) co_await gateway_.execute(client_, *command.row, command.words, command.reply);
+  if (held) {
+    co_await gateway_.execute(client_, *command.row, command.words, command.reply, nullptr);
+  }
   command.lock.reset();
   finish(command);
+}
+
+// Starts a command that may wait, and returns when it has ended.
+Task<Result<void>> RedisConnection::start_waiting(const CommandRow& row, RespRequest words) {
+  FF_CO_TRY(co_await wait_for_commands());
+  reading_ahead_.emplace(loop_, co_await current_cancellation(), INT64_MAX, "");
+  gate_.spawn(run_waiting(add_keyed(row, std::move(words))));
+  auto read = co_await read_ahead().with_cancellation(reading_ahead_->cancellation());
+  if (running_.empty()) co_return Result<void>();
+  // The client has left, or the gateway goes down.
+  client_.closing = true;
+  (void)end_wait(std::nullopt);
+  co_return read;
+}
+
+// Reads while a command waits: until the client leaves, or until it is cancelled.
+Task<Result<void>> RedisConnection::read_ahead() {
+  for (;;) {
+    if (parser_.buffered() > kReadAheadMax) {
+      Event never(loop_);
+      FF_CO_TRY(co_await never.wait());
+    }
+    const std::array<ByteSpan, 1> space = {parser_.space()};
+    FF_CO_TRY(const auto got, stream_->try_read(space));
+    if (!got) {
+      FF_CO_TRY(co_await stream_->readable().wait());
+      continue;
+    }
+    if (*got == 0) co_return Result<void>();
+    parser_.commit(*got);
+  }
+}
+
+// One attempt, with the locks of its keys.
+Task<Result<void>> RedisConnection::attempt(RunningCommand& command, CommandWait& wait) {
+  if (!command.lock) {
+    command.lock.emplace(gateway_.locks(), keys_of(*command.row, command.words),
+                         command.row->has(kWritesKeys));
+  }
+  auto held = co_await command.lock->wait();
+  command.reply.clear();
+  if (held) {
+    co_await gateway_.execute(client_, *command.row, command.words, command.reply, &wait);
+  }
+  command.lock.reset();
+  if (!wait.words.empty()) command.words = std::move(wait.words);
+  co_return held;
+}
+
+Task<void> RedisConnection::run_waiting(RunningCommand& command) {
+  const int64_t begin_ns = loop_.now_ns();
+  KeyWaits::KeyWait place(gateway_.waits(), keys_of(*command.row, command.words));
+  OpenWait open(place);
+  CommandWait wait;
+  for (;;) {
+    place.announced().reset();
+    const auto attempted = co_await attempt(command, wait);
+    if (!attempted || !wait.waits) break;
+    const int64_t most_ms = (INT64_MAX - begin_ns) / kMillisecond;
+    const bool forever = wait.timeout_ms == 0 || wait.timeout_ms >= most_ms;
+    const int64_t until_ns = forever ? INT64_MAX : begin_ns + wait.timeout_ms * kMillisecond;
+    wait_ = &open;
+    if (client_.closing) open.ended = true;
+    if (!open.ended) {
+      const auto woken = co_await place.announced().wait(until_ns);
+      if (!woken) open.ended = true;
+    }
+    wait_ = nullptr;
+    if (!open.ended) continue;
+    if (open.error) {
+      command.reply.clear();
+      RespWriter(command.reply, client_.version).error(open.error->message);
+    }
+    break;
+  }
+  finish(command);
+  reading_ahead_->cancellation().request(fail(Errc::interrupted, "the command has ended"));
+}
+
+bool RedisConnection::end_wait(std::optional<Error> error) {
+  if (wait_ == nullptr) return false;
+  wait_->error = std::move(error);
+  wait_->ended = true;
+  wait_->place.announced().set();
+  return true;
 }
 
 void RedisConnection::reply_error(std::string_view text) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "platform/base/wait.h"
+
 namespace ff::gateway {
 
 namespace {
@@ -52,6 +54,8 @@ Task<Result<KeyPage>> read_key_page(StoreView& view, uint64_t cursor, size_t cou
     add_live_keys(view, std::move(found->keys), page);
     at = found->next & ~kPartitionMask;
     if (at == 0) ++partition;
+    YieldWait yield(view.access().loop);
+    FF_CO_TRY(co_await yield);
   }
   if (partition != own.end()) page.next = at | *partition;
   co_return page;
@@ -65,13 +69,16 @@ Task<Result<std::optional<std::string>>> random_key(StoreView& view, Rng& rng) {
     const auto partition = random_partition(store, own, rng);
     if (!partition) break;
     uint64_t from = rng.next();
-    for (int turn = 0; turn < 2; turn++) {
+    for (int turn = 0; turn < 2;) {
       auto found = co_await store.scan(*partition, from, 1);
       if (!found) co_return StoreAccess::reply_of(found.error());
       KeyPage page;
       add_live_keys(view, std::move(found->keys), page);
       if (!page.keys.empty()) co_return std::optional(std::move(page.keys.front()));
-      from = 0;  // behind the last hash the first one is next
+      from = found->next;
+      if (from == 0) turn++;  // behind the last hash the first one is next
+      YieldWait yield(view.access().loop);
+      FF_CO_TRY(co_await yield);
     }
   }
   co_return none;

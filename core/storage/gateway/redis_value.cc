@@ -2,8 +2,10 @@
 #include "storage/gateway/redis_value.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "platform/base/bytes.h"
+#include "storage/kvstore/calls.h"
 
 namespace ff::gateway {
 
@@ -13,6 +15,21 @@ namespace {
 constexpr std::string_view kMark("\0ff-kv\0", kValueMarkBytes - 1);
 constexpr char kHashLetter = 'h';
 constexpr char kStringLetter = 's';
+
+struct NamedType {
+  ValueType type;
+  char letter;
+  std::string_view name;
+};
+constexpr NamedType kTypes[] = {{ValueType::string, kStringLetter, "string"},
+                                {ValueType::hash, kHashLetter, "hash"},
+                                {ValueType::stream, 'x', "stream"},
+                                {ValueType::list, 'l', "list"},
+                                {ValueType::set, 't', "set"}};
+
+const NamedType& named_type(ValueType type) {
+  return *std::ranges::find(kTypes, type, &NamedType::type);
+}
 
 std::string mark(char letter) { return std::string(kMark) + letter; }
 
@@ -27,14 +44,44 @@ bool take_sizes(std::string_view& rest, uint32_t& field, uint32_t& value) {
 
 }  // namespace
 
-std::string_view value_type_name(ValueType type) {
-  return type == ValueType::hash ? "hash" : "string";
-}
+std::string_view value_type_name(ValueType type) { return named_type(type).name; }
 
 ValueType stored_type(std::string_view stored) {
-  const bool hash = stored.size() >= kValueMarkBytes && stored.starts_with(kMark) &&
-                    stored[kValueMarkBytes - 1] == kHashLetter;
-  return hash ? ValueType::hash : ValueType::string;
+  if (stored.size() < kValueMarkBytes || !stored.starts_with(kMark)) return ValueType::string;
+  const auto row = std::ranges::find(kTypes, stored[kValueMarkBytes - 1], &NamedType::letter);
+  return row == std::end(kTypes) ? ValueType::string : row->type;
+}
+
+Error damaged_value() { return fail(Errc::corrupt, "ERR the stored value is damaged"); }
+
+std::string PartSpace::name(uint64_t page) const {
+  std::string rest;
+  append_le(rest, id);
+  append_le(rest, page);
+  return kvstore::part_name(slot, rest);
+}
+
+std::string PartSpace::leftover_name() const {
+  std::string rest;
+  append_le(rest, id);
+  return kvstore::part_name(slot, rest);
+}
+
+std::string PartSpace::encode_head(ValueType type) const {
+  std::string out = mark(named_type(type).letter);
+  append_le(out, id);
+  append_le(out, next_page);
+  return out;
+}
+
+Result<PartSpace> PartSpace::take(std::string_view& stored, uint32_t slot) {
+  if (stored.size() < kHeadBytes) return damaged_value();
+  const auto* const at = as_bytes(stored).data() + kValueMarkBytes;
+  const PartSpace parts{.slot = slot,
+                        .id = load_le<uint64_t>(at),
+                        .next_page = load_le<uint64_t>(at + sizeof(uint64_t))};
+  stored.remove_prefix(kHeadBytes);
+  return parts;
 }
 
 bool is_plain_string(std::string_view stored) { return !stored.starts_with(kMark); }
@@ -59,7 +106,7 @@ Result<HashValue> HashValue::decode(std::string_view stored) {
   while (!rest.empty()) {
     uint32_t field = 0, value = 0;
     if (!take_sizes(rest, field, value)) {
-      return fail(Errc::corrupt, "ERR the stored hash is damaged");
+      return damaged_value();
     }
     hash.fields_.emplace_back(rest.substr(0, field), rest.substr(field, value));
     rest.remove_prefix(size_t{field} + value);

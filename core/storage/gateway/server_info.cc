@@ -20,8 +20,9 @@ std::string server_section(Gateway& gateway) {
 }
 
 std::string clients_section(Gateway& gateway) {
-  return fmt::format("connected_clients:{}\r\nmaxclients:{}\r\n", gateway.connections().size(),
-                     gateway.options().connections_max);
+  return fmt::format("connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:{}\r\n",
+                     gateway.connections().size(), gateway.options().connections_max,
+                     gateway.waits().commands());
 }
 
 std::string store_section(Gateway& gateway) {
@@ -50,7 +51,7 @@ std::string replication_section(Gateway& /*gateway*/) {
   return "role:master\r\nconnected_slaves:0\r\n";
 }
 
-std::string cluster_section(Gateway& /*gateway*/) { return "cluster_enabled:0\r\n"; }
+std::string cluster_section(Gateway& /*gateway*/) { return "cluster_enabled:1\r\n"; }
 
 std::string keyspace_section(Gateway& gateway) {
   const uint64_t keys = gateway.keys();

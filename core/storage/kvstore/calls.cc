@@ -1,4 +1,4 @@
-// calls.cc: the slot of a key, as Redis Cluster computes it.
+// calls.cc: the slot of a key, as Redis Cluster computes it, and of a part.
 #include "storage/kvstore/calls.h"
 
 namespace ff::kvstore {
@@ -28,6 +28,19 @@ uint32_t redis_slot(std::string_view key) {
     }
   }
   return crc16(key) % kRedisSlots;
+}
+
+std::string part_name(uint32_t redis_slot, std::string_view rest) {
+  std::string name;
+  name += static_cast<char>(redis_slot >> 8);
+  name += static_cast<char>(redis_slot);
+  return name.append(rest);
+}
+
+uint32_t slot_of_part(std::string_view name) {
+  if (name.size() < 2) return 0;
+  const uint32_t high = static_cast<uint8_t>(name[0]);
+  return ((high << 8) | static_cast<uint8_t>(name[1])) % kRedisSlots;
 }
 
 }  // namespace ff::kvstore

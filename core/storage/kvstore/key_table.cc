@@ -14,6 +14,7 @@ void TableEntry::set_record(uint32_t in_segment, const IndexedRecord& record) {
   offset8 = static_cast<uint32_t>(record.offset / kRecordAlign);
   length = record.length;
   segment = in_segment & (kMaxSegments - 1);
+  role_bits = static_cast<uint32_t>(record.role) & 3;
   key_bytes = record.key_bytes & 0x7fff;
   removed = record.kind == RecordKind::remove ? 1 : 0;
 }

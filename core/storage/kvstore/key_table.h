@@ -13,20 +13,22 @@ namespace ff::kvstore {
 // A removed key stays as long as a put of it is in some segment: otherwise it would come back.
 struct TableEntry {
   static constexpr uint32_t kMaxDead = 255;
-  static constexpr uint32_t kMaxSegments = uint32_t{1} << 24;
+  static constexpr uint32_t kMaxSegments = uint32_t{1} << 22;
 
   KeyHash hash = {};
   uint64_t version = 0;  // 0: a gap
   int64_t expires_ms = 0;
   uint32_t offset8 = 0;  // of the record, / 8
   uint32_t length = 0;   // of the record
-  uint32_t segment : 24 = 0;
+  uint32_t segment : 22 = 0;
+  uint32_t role_bits : 2 = 0;  // RecordRole
   // Puts of this key in segments besides the record itself. At kMaxDead it is not exact and stays.
   uint32_t dead : 8 = 0;
   uint16_t key_bytes : 15 = 0;
   uint16_t removed : 1 = 0;
   uint16_t used = 0;  // the clock of the table at the last use
 
+  RecordRole role() const { return static_cast<RecordRole>(role_bits); }
   uint64_t offset() const { return uint64_t{offset8} * kRecordAlign; }
   void set_record(uint32_t in_segment, const IndexedRecord& record);
   bool is_at(uint32_t in_segment, uint64_t at) const {

@@ -17,6 +17,8 @@ namespace ff::kvstore {
 namespace {
 
 constexpr size_t kMaxNotes = 1000;
+constexpr size_t kLeftoverEntries = 20'000;  // looked at in one call
+constexpr size_t kScanEntries = 20'000;      // likewise; parts may be many
 
 }  // namespace
 
@@ -80,14 +82,16 @@ uint32_t Partition::add_segment(std::shared_ptr<Segment> segment) {
 void Partition::count_live(const TableEntry& entry) {
   segments_[entry.segment]->live_bytes += padded(entry.length);
   if (entry.removed != 0) return;
-  ++keys_;
+  if (!is_part(entry.role())) ++keys_;
+  if (entry.role() != RecordRole::plain) fixed_bytes_ += padded(entry.length);
   live_bytes_ += padded(entry.length);
 }
 
 void Partition::uncount_live(const TableEntry& entry) {
   segments_[entry.segment]->live_bytes -= padded(entry.length);
   if (entry.removed != 0) return;
-  --keys_;
+  if (!is_part(entry.role())) --keys_;
+  if (entry.role() != RecordRole::plain) fixed_bytes_ -= padded(entry.length);
   live_bytes_ -= padded(entry.length);
 }
 
@@ -224,24 +228,42 @@ bool Partition::expired(const TableEntry& entry) const {
   return entry.expires_ms != 0 && entry.expires_ms <= store_.loop.clock().wall_ns() / kMillisecond;
 }
 
-const TableEntry* Partition::visible(KeyHash hash) const {
+const TableEntry* Partition::present(KeyHash hash) const {
   const TableEntry* const entry = table_.find(hash);
-  if (entry == nullptr || entry->removed != 0 || expired(*entry)) return nullptr;
-  return entry;
+  return entry == nullptr || entry->removed != 0 ? nullptr : entry;
+}
+
+const TableEntry* Partition::visible(KeyHash hash) const {
+  const TableEntry* const entry = present(hash);
+  return entry == nullptr || expired(*entry) ? nullptr : entry;
+}
+
+KeyHash Partition::hash_of(const Change& change) const {
+  return is_part(change.role) ? hash_part(store_.secret, change.key)
+                              : hash_key(store_.secret, change.key);
+}
+
+std::optional<KeyInfo> Partition::info_of(const TableEntry* entry) {
+  if (entry == nullptr) return std::nullopt;
+  return KeyInfo{.version = entry->version,
+                 .expires_ms = entry->expires_ms,
+                 .value_bytes = entry->length - record_bytes(entry->key_bytes, 0),
+                 .role = entry->role()};
 }
 
 Result<std::optional<KeyInfo>> Partition::find(std::string_view key) {
   FF_TRY(serving());
-  const TableEntry* const entry = visible(hash_key(store_.secret, key));
-  if (entry == nullptr) return std::optional<KeyInfo>();
-  return std::optional(KeyInfo{.version = entry->version,
-                               .expires_ms = entry->expires_ms,
-                               .value_bytes = entry->length - record_bytes(entry->key_bytes, 0)});
+  return info_of(visible(hash_key(store_.secret, key)));
+}
+
+Result<std::optional<KeyInfo>> Partition::find_part(std::string_view name) {
+  FF_TRY(serving());
+  return info_of(visible(hash_part(store_.secret, name)));
 }
 
 // The bytes of the record, or its header and key; empty if the key does not exist any more. While
 // the read is under way, compaction may move the record and remove the file.
-Task<Result<std::string>> Partition::read_record(TableEntry entry, bool whole) {
+Task<Result<std::string>> Partition::read_record(TableEntry entry, bool whole, bool expired_too) {
   for (;;) {
     const std::shared_ptr<Segment> segment = segments_[entry.segment];
     const std::shared_ptr<io::File> file = segment->file;
@@ -254,7 +276,7 @@ Task<Result<std::string>> Partition::read_record(TableEntry entry, bool whole) {
                              : !whole && parse_key(as_bytes(bytes)).has_value();
       if (valid) co_return bytes;
     }
-    const TableEntry* const now = visible(entry.hash);
+    const TableEntry* const now = expired_too ? present(entry.hash) : visible(entry.hash);
     if (now == nullptr) co_return std::string();
     if (now->is_at(entry.segment, entry.offset()) && segments_[now->segment] == segment) {
       if (!got) co_return got.error();
@@ -266,14 +288,39 @@ Task<Result<std::string>> Partition::read_record(TableEntry entry, bool whole) {
 }
 
 Task<Result<std::optional<Entry>>> Partition::get(std::string key) {
+  const KeyHash hash = hash_key(store_.secret, key);
+  return read_entry(hash, std::move(key), false);
+}
+
+Task<Result<std::optional<Entry>>> Partition::get_part(std::string name) {
+  const KeyHash hash = hash_part(store_.secret, name);
+  return read_entry(hash, std::move(name), false);
+}
+
+Result<std::optional<KeyInfo>> Partition::find_owner(std::string_view key) {
+  FF_TRY(serving());
+  const TableEntry* const entry = present(hash_key(store_.secret, key));
+  const bool is_owner = entry != nullptr && entry->role() == RecordRole::owner;
+  return info_of(is_owner ? entry : nullptr);
+}
+
+Task<Result<std::optional<Entry>>> Partition::get_owner(std::string key) {
+  FF_CO_TRY(const auto info, find_owner(key));
+  std::optional<Entry> none;
+  if (!info) co_return none;
+  const KeyHash hash = hash_key(store_.secret, key);
+  co_return co_await read_entry(hash, std::move(key), true);
+}
+
+Task<Result<std::optional<Entry>>> Partition::read_entry(KeyHash hash, std::string key,
+                                                         bool expired_too) {
   FF_CO_TRY(serving());
   std::optional<Entry> none;
   store_.metrics.reads.add();
-  const KeyHash hash = hash_key(store_.secret, key);
-  const TableEntry* const entry = visible(hash);
+  const TableEntry* const entry = expired_too ? present(hash) : visible(hash);
   if (entry == nullptr) co_return none;
   if (TableEntry* const used = table_.find(hash)) table_.use(*used);
-  auto read = co_await read_record(*entry, true);
+  auto read = co_await read_record(*entry, true, expired_too);
   if (!read && read.error().code == Errc::corrupt) {
     store_.note_damage(fmt::format("{}; key: {}", read.error().message, printable(key)));
   }
@@ -284,7 +331,9 @@ Task<Result<std::optional<Entry>>> Partition::get(std::string key) {
     co_return fail(Errc::corrupt, "partition {}: key {} has the hash of another key", number_,
                    printable(key));
   }
-  Entry found{.expires_ms = parsed.record.expires_ms, .version = parsed.record.version};
+  Entry found{.expires_ms = parsed.record.expires_ms,
+              .version = parsed.record.version,
+              .role = parsed.record.role};
   bytes.resize(parsed.length);
   bytes.erase(0, record_bytes(key.size(), 0));
   found.value = std::move(bytes);
@@ -294,7 +343,7 @@ Task<Result<std::optional<Entry>>> Partition::get(std::string key) {
 
 // Leaves `key` empty if the key does not exist any more, or if it is damaged.
 Task<Result<void>> Partition::read_key(TableEntry entry, std::optional<std::string>& key) {
-  const auto bytes = co_await read_record(entry, false);
+  const auto bytes = co_await read_record(entry, false, false);
   if (!bytes && bytes.error().code != Errc::corrupt) co_return bytes.error();
   if (!bytes) {
     store_.note_damage(bytes.error().message);
@@ -308,14 +357,18 @@ Task<Result<ScanPage>> Partition::scan(uint64_t cursor, size_t limit) {
   FF_CO_TRY(serving());
   std::vector<TableEntry> entries;
   ScanPage page;
+  std::optional<uint64_t> last;
+  size_t seen = 0;
   for (const TableEntry* at = table_.from(cursor); at != nullptr; at = table_.next(at)) {
-    const bool full = entries.size() >= std::max<size_t>(limit, 1);
+    const bool full = entries.size() >= std::max<size_t>(limit, 1) || seen >= kScanEntries;
     // Keys that differ in the low half of the hash only are on one page.
-    if (full && at->hash.high != entries.back().hash.high) {
+    if (full && at->hash.high != last) {
       page.next = at->hash.high;
       break;
     }
-    if (at->removed == 0 && !expired(*at)) entries.push_back(*at);
+    last = at->hash.high;
+    ++seen;
+    if (at->removed == 0 && !is_part(at->role()) && !expired(*at)) entries.push_back(*at);
   }
   std::vector<std::optional<std::string>> keys(entries.size());
   TaskGroup reads(store_.loop);
@@ -327,6 +380,41 @@ Task<Result<ScanPage>> Partition::scan(uint64_t cursor, size_t limit) {
     if (key) page.keys.push_back(std::move(*key));
   }
   co_return page;
+}
+
+// Damaged ones stay: nobody knows which parts they had.
+Task<Result<void>> Partition::read_leftover(KeyHash hash, std::vector<Leftover>& found) {
+  const TableEntry* const entry = present(hash);
+  if (entry == nullptr) co_return {};  // removed while others were read
+  const auto bytes = co_await read_record(*entry, true, true);
+  if (!bytes && bytes.error().code != Errc::corrupt) co_return bytes.error();
+  if (!bytes || bytes->empty()) co_return {};
+  const ParsedRecord parsed = parse_record(as_bytes(*bytes));
+  Leftover one;
+  one.key = parsed.record.key;
+  one.entry.value = parsed.record.value;
+  one.entry.expires_ms = parsed.record.expires_ms;
+  one.entry.version = parsed.record.version;
+  one.entry.role = parsed.record.role;
+  found.push_back(std::move(one));
+  co_return {};
+}
+
+Task<Result<std::vector<Leftover>>> Partition::leftovers(size_t limit) {
+  FF_CO_TRY(serving());
+  std::vector<KeyHash> hashes;
+  const TableEntry* at = table_.from(leftover_cursor_);
+  for (size_t seen = 0; at != nullptr && seen < kLeftoverEntries; ++seen) {
+    const bool over = at->role() == RecordRole::owner && expired(*at);
+    const bool is_left = at->removed == 0 && (over || at->role() == RecordRole::leftover);
+    if (is_left && hashes.size() >= limit) break;
+    if (is_left) hashes.push_back(at->hash);
+    at = table_.next(at);
+  }
+  leftover_cursor_ = at == nullptr ? 0 : at->hash.high;
+  std::vector<Leftover> found;
+  for (const KeyHash hash : hashes) FF_CO_TRY(co_await read_leftover(hash, found));
+  co_return found;
 }
 
 Counts Partition::counts() const {

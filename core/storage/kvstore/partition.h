@@ -85,6 +85,11 @@ class Partition {
 
   Result<std::optional<KeyInfo>> find(std::string_view key);
   Task<Result<std::optional<Entry>>> get(std::string key);
+  Result<std::optional<KeyInfo>> find_part(std::string_view name);
+  Task<Result<std::optional<Entry>>> get_part(std::string name);
+  Result<std::optional<KeyInfo>> find_owner(std::string_view key);
+  Task<Result<std::optional<Entry>>> get_owner(std::string key);
+  Task<Result<std::vector<Leftover>>> leftovers(size_t limit);
   Task<Result<Applied>> apply(std::vector<Change> changes, std::vector<Precondition> guards);
   Task<Result<ScanPage>> scan(uint64_t cursor, size_t limit);
   Task<Result<void>> clear();
@@ -103,6 +108,7 @@ class Partition {
   // One record to write.
   struct Step {
     RecordKind kind = RecordKind::put;
+    RecordRole role = RecordRole::plain;
     KeyHash hash = {};
     std::string key = {};
     std::string value = {};
@@ -143,10 +149,16 @@ class Partition {
   Task<Result<void>> load_segment(SegmentName name, uint64_t limit);
   void load_record(uint32_t segment, const IndexedRecord& record);
   void drop_needless_removals();
-  Task<Result<std::string>> read_record(TableEntry entry, bool whole);
+  Task<Result<std::string>> read_record(TableEntry entry, bool whole, bool expired_too);
   Task<Result<void>> read_key(TableEntry entry, std::optional<std::string>& key);
   bool expired(const TableEntry& entry) const;
   const TableEntry* visible(KeyHash hash) const;
+  // Likewise, also if the key has expired.
+  const TableEntry* present(KeyHash hash) const;
+  static std::optional<KeyInfo> info_of(const TableEntry* entry);
+  KeyHash hash_of(const Change& change) const;
+  Task<Result<std::optional<Entry>>> read_entry(KeyHash hash, std::string key, bool expired_too);
+  Task<Result<void>> read_leftover(KeyHash hash, std::vector<Leftover>& found);
   Error stale(std::string_view why) const;
 
   // partition_commit.cc
@@ -162,6 +174,7 @@ class Partition {
   void encode(Group& group, Batch& batch);
   void encode_step(const Step& step, uint64_t version, bool more, Batch& batch);
   int64_t growth_by(const Step& step, const Batch& batch) const;
+  Result<void> check_fixed(int64_t growth) const;
   void evict_for(int64_t growth, Batch& batch);
   const TableEntry* oldest_of_sample(const Batch& batch);
   uint64_t version_in(KeyHash hash, const Batch& batch) const;
@@ -194,8 +207,10 @@ class Partition {
   bool failed_write_ = false;  // and no segment since that says how many bytes were valid
   uint64_t next_version_ = 1;
   uint64_t keys_ = 0;
-  uint64_t live_bytes_ = 0;  // of the records of these keys
+  uint64_t live_bytes_ = 0;   // of the records of these keys
+  uint64_t fixed_bytes_ = 0;  // of those that cannot be evicted
   uint64_t expiry_cursor_ = 0;
+  uint64_t leftover_cursor_ = 0;
   int64_t compact_after_ns_ = 0;
   int64_t lease_until_ns_ = 0;
   bool lost_ = false;

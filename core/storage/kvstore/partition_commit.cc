@@ -14,15 +14,17 @@ namespace {
 
 constexpr uint64_t kBatchBytes = 4 * kMiB;
 constexpr int kEvictionSample = 16;
+constexpr size_t kEvictionLook = 10'000;  // entries of the index, for one victim
 
 // Of several changes of one key, what they come to: the last put or removal, with the expiry that
 // was set after it.
 std::vector<Change> last_changes(std::vector<Change> changes) {
   if (changes.size() < 2) return changes;
-  std::unordered_map<std::string_view, size_t> last;
+  std::unordered_map<std::string_view, size_t> last_keys, last_parts;
   std::vector<Change> kept;
   kept.reserve(changes.size());  // the map points to their keys
   for (Change& change : changes) {
+    auto& last = is_part(change.role) ? last_parts : last_keys;
     const auto found = last.find(change.key);
     if (found == last.end()) {
       kept.push_back(std::move(change));
@@ -32,6 +34,7 @@ std::vector<Change> last_changes(std::vector<Change> changes) {
     Change& earlier = kept[found->second];
     if (change.kind != Change::Kind::expire) {
       earlier.kind = change.kind;
+      earlier.role = change.role;
       earlier.value = std::move(change.value);
       earlier.expires_ms = change.expires_ms;
     } else if (earlier.kind != Change::Kind::remove) {
@@ -70,7 +73,7 @@ Task<Result<void>> Partition::add_expiry(const Change& change, Group& group) {
   const KeyHash hash = hash_key(store_.secret, change.key);
   group.read_versions.push_back({.hash = hash, .version = entry ? entry->version : 0});
   if (!entry) co_return {};
-  Step step{.hash = hash, .key = change.key, .expires_ms = change.expires_ms};
+  Step step{.role = entry->role, .hash = hash, .key = change.key, .expires_ms = change.expires_ms};
   step.value = std::move(entry->value);
   group.steps.push_back(std::move(step));
   co_return {};
@@ -88,10 +91,10 @@ Task<Result<std::shared_ptr<Partition::Group>>> Partition::make_group(
   for (Change& change : changes) {
     const bool over = change.expires_ms != 0 && change.expires_ms <= now_ms;
     if (change.kind == Change::Kind::remove || over) {
-      group->steps.push_back(
-          {.kind = RecordKind::remove, .hash = hash_key(store_.secret, change.key)});
+      group->steps.push_back({.kind = RecordKind::remove, .hash = hash_of(change)});
     } else if (change.kind == Change::Kind::put) {
-      group->steps.push_back({.hash = hash_key(store_.secret, change.key),
+      group->steps.push_back({.role = change.role,
+                              .hash = hash_of(change),
                               .key = change.key,
                               .value = again ? change.value : std::move(change.value),
                               .expires_ms = change.expires_ms});
@@ -279,12 +282,21 @@ void Partition::encode(Group& group, Batch& batch) {
       if (batch.versions.contains(step.hash) || entry == nullptr) continue;
       if (!entry->is_at(step.from_segment, step.from_offset)) continue;
     } else if (step.kind == RecordKind::remove && version_in(step.hash, batch) == 0) {
-      continue;
+      // An owner that has expired is still there.
+      const TableEntry* const entry = present(step.hash);
+      if (entry == nullptr || entry->role() != RecordRole::owner) continue;
+      if (batch.versions.contains(step.hash)) continue;
     }
     steps.push_back(&step);
     growth += growth_by(step, batch);
   }
-  if (store_.options.max_bytes != 0 && !group.each_alone) evict_for(growth, batch);
+  if (store_.options.max_bytes != 0 && !group.each_alone) {
+    if (auto fits = check_fixed(growth); !fits) {
+      group.result = std::move(fits).error();
+      return;
+    }
+    evict_for(growth, batch);
+  }
   const uint64_t version = next_version_++;
   for (const Step* step : steps) {
     const bool more = step != steps.back() && !group.each_alone;
@@ -295,8 +307,11 @@ void Partition::encode(Group& group, Batch& batch) {
 
 void Partition::encode_step(const Step& step, uint64_t version, bool more, Batch& batch) {
   const bool put = step.kind == RecordKind::put;
-  RecordView record{
-      .kind = step.kind, .more = more, .version = version, .expires_ms = step.expires_ms};
+  RecordView record{.kind = step.kind,
+                    .more = more,
+                    .role = step.role,
+                    .version = version,
+                    .expires_ms = step.expires_ms};
   const std::string removed = put ? std::string() : removal_key(step.hash);
   record.key = put ? step.key : removed;
   record.value = step.value;
@@ -310,11 +325,21 @@ void Partition::encode_step(const Step& step, uint64_t version, bool more, Batch
                                      .length = static_cast<uint32_t>(
                                          record_bytes(record.key.size(), record.value.size())),
                                      .key_bytes = static_cast<uint16_t>(record.key.size()),
-                                     .kind = step.kind},
+                                     .kind = step.kind,
+                                     .role = step.role},
                           .copy = step.version != 0,
                           .from_segment = step.from_segment,
                           .from_offset = step.from_offset});
   batch.versions[step.hash] = put ? version : 0;
+}
+
+// What cannot be evicted may fill the store: then nothing that grows is accepted.
+Result<void> Partition::check_fixed(int64_t growth) const {
+  const uint64_t most = store_.options.max_bytes / store_.partitions;
+  if (growth <= 0 || fixed_bytes_ + static_cast<uint64_t>(growth) <= most) return {};
+  return fail(Errc::disk_full,
+              "partition {}: values that cannot be evicted fill its share of the limit, {} bytes",
+              number_, most);
 }
 
 // Removes the keys that were not used for the longest time, until there is room.
@@ -333,11 +358,13 @@ const TableEntry* Partition::oldest_of_sample(const Batch& batch) {
   const TableEntry* oldest = nullptr;
   const TableEntry* at = table_.from(store_.rng.next());
   int seen = 0;
-  // Twice through the table at most, where nearly all is removed.
-  for (size_t steps = 0; seen < kEvictionSample && steps < 2 * table_.size() + 2; ++steps) {
+  // Twice through the table at most, where nearly all is removed or cannot be evicted.
+  const size_t most = std::min(2 * table_.size() + 2, kEvictionLook);
+  for (size_t steps = 0; seen < kEvictionSample && steps < most; ++steps) {
     if (at == nullptr) at = table_.from(0);
     if (at == nullptr) return nullptr;
-    if (at->removed == 0 && !batch.versions.contains(at->hash)) {
+    const bool plain = at->removed == 0 && at->role() == RecordRole::plain;
+    if (plain && !batch.versions.contains(at->hash)) {
       ++seen;
       if (oldest == nullptr || table_.age(*at) > table_.age(*oldest)) oldest = at;
     }

@@ -45,7 +45,8 @@ Task<void> Partition::expire_some() {
   group->each_alone = true;
   const TableEntry* entry = table_.from(expiry_cursor_);
   for (size_t seen = 0; entry != nullptr && seen < kExpiryEntries; ++seen) {
-    if (entry->removed == 0 && expired(*entry)) {
+    const bool plain = entry->role() == RecordRole::plain;
+    if (plain && entry->removed == 0 && expired(*entry)) {
       group->steps.push_back({.kind = RecordKind::remove,
                               .hash = entry->hash,
                               .key = removal_key(entry->hash),
@@ -150,6 +151,7 @@ Task<Result<bool>> Partition::copy_live(uint32_t slot, const SegmentIndex& index
       co_return false;
     }
     steps.push_back({.kind = record.kind,
+                     .role = record.role,
                      .hash = record.hash,
                      .key = std::string(parsed.record.key),
                      .value = std::string(parsed.record.value),
@@ -218,7 +220,7 @@ Task<Result<void>> Partition::clear() {
   const auto segments = std::exchange(segments_, {});
   table_ = KeyTable();
   keys_ = 0;
-  live_bytes_ = 0;
+  live_bytes_ = fixed_bytes_ = 0;
   for (const auto& segment : segments) {
     if (segment == nullptr) continue;
     const auto removed = store_.disk.remove(segment->path);

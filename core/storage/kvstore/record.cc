@@ -3,7 +3,6 @@
 
 #include "platform/simd/crc32c.h"
 #include "platform/simd/digest.h"
-#include "storage/kvstore/calls.h"
 
 namespace ff::kvstore {
 
@@ -12,6 +11,7 @@ namespace {
 constexpr std::string_view kSegmentMagic = "FFKVSEG1";
 constexpr std::string_view kFooterMagic = "FFKVIDX1";
 constexpr uint8_t kMore = 1;
+constexpr uint8_t kRoleShift = 1, kRoleMask = 3;
 constexpr size_t kHashBytes = 16;
 
 // Of a header without its two CRCs, and the key.
@@ -27,7 +27,8 @@ IndexedRecord parse_indexed(const std::byte* at) {
           .offset = uint64_t{load_le<uint32_t>(at + 32)} * kRecordAlign,
           .length = load_le<uint32_t>(at + 36),
           .key_bytes = load_le<uint16_t>(at + 40),
-          .kind = static_cast<RecordKind>(load_le<uint8_t>(at + 42))};
+          .kind = static_cast<RecordKind>(load_le<uint8_t>(at + 42)),
+          .role = static_cast<RecordRole>(load_le<uint8_t>(at + 43) & kRoleMask)};
 }
 
 bool known_kind(RecordKind kind) { return kind == RecordKind::put || kind == RecordKind::remove; }
@@ -42,6 +43,14 @@ KeyHash hash_key(std::string_view secret, std::string_view key) {
   return {load_le<uint64_t>(digest.bytes.data()), load_le<uint64_t>(digest.bytes.data() + 8)};
 }
 
+KeyHash hash_part(std::string_view secret, std::string_view name) {
+  static thread_local simd::Digester digester(simd::DigestKind::xxh128);
+  digester.update(as_bytes(name));
+  digester.update(as_bytes(secret));
+  const simd::Digest digest = digester.finish();
+  return {load_le<uint64_t>(digest.bytes.data()), load_le<uint64_t>(digest.bytes.data() + 8)};
+}
+
 void append_record(std::string& to, const RecordView& record) {
   const size_t begin = to.size();
   const uint64_t length = record_bytes(record.key.size(), record.value.size());
@@ -52,7 +61,8 @@ void append_record(std::string& to, const RecordView& record) {
   store_le(bytes.data() + 4, static_cast<uint32_t>(length));
   store_le(bytes.data() + 12, static_cast<uint16_t>(record.key.size()));
   store_le(bytes.data() + 14, static_cast<uint8_t>(record.kind));
-  store_le(bytes.data() + 15, record.more ? kMore : uint8_t{0});
+  const auto role = static_cast<uint8_t>(static_cast<uint8_t>(record.role) << kRoleShift);
+  store_le(bytes.data() + 15, static_cast<uint8_t>(role | (record.more ? kMore : 0)));
   store_le(bytes.data() + 16, record.version);
   store_le(bytes.data() + 24, record.expires_ms);
   store_le(bytes.data() + 8, header_crc(bytes, record.key.size()));
@@ -80,7 +90,7 @@ ParsedRecord parse_record(ByteView bytes) {
   const auto kind = static_cast<RecordKind>(load_le<uint8_t>(bytes.data() + 14));
   const auto flags = load_le<uint8_t>(bytes.data() + 15);
   if (length < kRecordHeader + key_bytes || key_bytes > kMaxKeyBytes) return {};
-  if (!known_kind(kind) || flags > kMore) return {};
+  if (!known_kind(kind) || flags > (kMore | kRoleMask << kRoleShift)) return {};
   if (kind == RecordKind::remove && length != kRecordHeader + kHashBytes) return {};
   if (kind == RecordKind::remove && key_bytes != kHashBytes) return {};
   // The header first: a damaged length must not make the reader ask for gigabytes.
@@ -93,7 +103,8 @@ ParsedRecord parse_record(ByteView bytes) {
   ParsedRecord parsed{.state = ParsedRecord::State::whole,
                       .length = length,
                       .record = {.kind = kind,
-                                 .more = flags == kMore,
+                                 .more = (flags & kMore) != 0,
+                                 .role = static_cast<RecordRole>(flags >> kRoleShift),
                                  .version = load_le<uint64_t>(bytes.data() + 16),
                                  .expires_ms = load_le<int64_t>(bytes.data() + 24),
                                  .key = as_text(bytes.subspan(kRecordHeader, key_bytes))}};
@@ -146,7 +157,8 @@ std::string encode_footer(const std::vector<IndexedRecord>& records, uint64_t en
     append_le(bytes, record.length);
     append_le(bytes, record.key_bytes);
     append_le(bytes, static_cast<uint8_t>(record.kind));
-    bytes.append(5, '\0');
+    append_le(bytes, static_cast<uint8_t>(record.role));
+    bytes.append(4, '\0');
   }
   const uint32_t crc = simd::crc32c(as_bytes(bytes));
   std::string trailer(kFooterMagic);

@@ -2,7 +2,8 @@
 //
 //   segment:  header (64 bytes), records, zeros or footer
 //   record:   0 CRC32C of the rest  4 bytes of the record  8 CRC32C of the rest of this header and
-//             of the key  12 bytes of the key (16 bits)  14 kind  15 flags  16 version  24 expiry
+//             of the key  12 bytes of the key (16 bits)  14 kind  15 flags and role (bits 1 and 2)
+//             16 version  24 expiry
 //             32 key, value; then zeros up to a multiple of 8
 //   footer:   one IndexedRecord of 48 bytes for each record; trailer (32 bytes) at the file's end
 //
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "platform/base/bytes.h"
+#include "storage/kvstore/calls.h"
 
 namespace ff::kvstore {
 
@@ -37,12 +39,15 @@ struct KeyHash {
 };
 // `secret` is of the store, so that nobody can choose keys that collide.
 KeyHash hash_key(std::string_view secret, std::string_view key);
+// Likewise, of the name of a part: no key has the hash of a name.
+KeyHash hash_part(std::string_view secret, std::string_view name);
 
 enum class RecordKind : uint8_t { put = 1, remove = 2 };  // remove: the key is a KeyHash
 
 struct RecordView {
   RecordKind kind = RecordKind::put;
-  bool more = false;  // the next record belongs to the same change
+  bool more = false;                    // the next record belongs to the same change
+  RecordRole role = RecordRole::plain;  // of a put
   uint64_t version = 0;
   int64_t expires_ms = 0;
   std::string_view key = {};
@@ -94,6 +99,7 @@ struct IndexedRecord {
   uint32_t length = 0;
   uint16_t key_bytes = 0;
   RecordKind kind = RecordKind::put;
+  RecordRole role = RecordRole::plain;
 
   uint64_t end() const { return offset + padded(length); }
 };

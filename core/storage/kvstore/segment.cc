@@ -26,14 +26,22 @@ std::optional<uint64_t> parse_hex16(std::string_view text) {
 
 IndexedRecord indexed(const RecordView& record, uint64_t offset, uint32_t length,
                       std::string_view secret) {
-  const bool put = record.kind == RecordKind::put;
-  return {.hash = put ? hash_key(secret, record.key) : removed_hash(record.key),
+  KeyHash hash;
+  if (record.kind == RecordKind::remove) {
+    hash = removed_hash(record.key);
+  } else if (is_part(record.role)) {
+    hash = hash_part(secret, record.key);
+  } else {
+    hash = hash_key(secret, record.key);
+  }
+  return {.hash = hash,
           .version = record.version,
           .expires_ms = record.expires_ms,
           .offset = offset,
           .length = length,
           .key_bytes = static_cast<uint16_t>(record.key.size()),
-          .kind = record.kind};
+          .kind = record.kind,
+          .role = record.role};
 }
 
 // Collects the records of complete groups.

@@ -115,6 +115,9 @@ class StoreImpl final : public Store {
   uint32_t partition_of(std::string_view key) const override {
     return partition_of_slot(redis_slot(key), context_.partitions);
   }
+  uint32_t partition_of_part(std::string_view name) const override {
+    return partition_of_slot(slot_of_part(name), context_.partitions);
+  }
   SlotRange redis_slots(uint32_t partition) const override {
     return {.first = first_slot(partition, context_.partitions),
             .last = first_slot(partition + 1, context_.partitions) - 1};
@@ -135,12 +138,32 @@ class StoreImpl final : public Store {
     FF_CO_TRY(const auto partition, of_key(key));
     co_return co_await partition->get(std::move(key));
   }
+  Result<std::optional<KeyInfo>> find_part(std::string_view name) override {
+    FF_TRY(const auto partition, of_part(name));
+    return partition->find_part(name);
+  }
+  Task<Result<std::optional<Entry>>> get_part(std::string name) override {
+    FF_CO_TRY(const auto partition, of_part(name));
+    co_return co_await partition->get_part(std::move(name));
+  }
+  Result<std::optional<KeyInfo>> find_owner(std::string_view key) override {
+    FF_TRY(const auto partition, of_key(key));
+    return partition->find_owner(key);
+  }
+  Task<Result<std::optional<Entry>>> get_owner(std::string key) override {
+    FF_CO_TRY(const auto partition, of_key(key));
+    co_return co_await partition->get_owner(std::move(key));
+  }
   Task<std::vector<Result<std::optional<Entry>>>> get_many(std::vector<std::string> keys) override;
   Task<Result<Applied>> apply(std::vector<Change> changes,
                               std::vector<Precondition> preconditions) override;
   Task<Result<ScanPage>> scan(uint32_t partition, uint64_t cursor, size_t limit) override {
     FF_CO_TRY(const auto own, own_partition(partition));
     co_return co_await own->scan(cursor, limit);
+  }
+  Task<Result<std::vector<Leftover>>> leftovers(uint32_t partition, size_t limit) override {
+    FF_CO_TRY(const auto own, own_partition(partition));
+    co_return co_await own->leftovers(limit);
   }
   Counts counts(uint32_t partition) const override {
     const auto& own = places_[partition].own;
@@ -163,6 +186,12 @@ class StoreImpl final : public Store {
   Result<std::shared_ptr<Partition>> own_partition(uint32_t partition) const;
   Result<std::shared_ptr<Partition>> of_key(std::string_view key) const {
     return own_partition(partition_of(key));
+  }
+  Result<std::shared_ptr<Partition>> of_part(std::string_view name) const {
+    return own_partition(partition_of_part(name));
+  }
+  uint32_t of_change(const Change& change) const {
+    return is_part(change.role) ? partition_of_part(change.key) : partition_of(change.key);
   }
   std::string dir_of(uint32_t partition) const {
     return io::join(folder_, fmt::format("p{:04}", partition));
@@ -225,12 +254,12 @@ Task<Result<Applied>> StoreImpl::apply(std::vector<Change> changes,
                                        std::vector<Precondition> preconditions) {
   std::optional<uint32_t> partition;
   bool one = true;
-  const auto belongs = [&](const std::string& key) {
-    one = one && partition.value_or(partition_of(key)) == partition_of(key);
-    partition = partition_of(key);
+  const auto belongs = [&](uint32_t to) {
+    one = one && partition.value_or(to) == to;
+    partition = to;
   };
-  for (const Change& change : changes) belongs(change.key);
-  for (const Precondition& precondition : preconditions) belongs(precondition.key);
+  for (const Change& change : changes) belongs(of_change(change));
+  for (const Precondition& precondition : preconditions) belongs(partition_of(precondition.key));
   if (!one) co_return fail(Errc::usage, "keys of several partitions in one change");
   if (!partition) co_return Applied{.done = true};
   FF_CO_TRY(const auto own, own_partition(*partition));

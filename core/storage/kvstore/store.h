@@ -59,6 +59,7 @@ class Store {
 
   virtual uint32_t partitions() const = 0;
   virtual uint32_t partition_of(std::string_view key) const = 0;
+  virtual uint32_t partition_of_part(std::string_view name) const = 0;
   // The slots of Redis Cluster of a partition: [first, last].
   struct SlotRange {
     uint32_t first = 0;
@@ -74,12 +75,19 @@ class Store {
   // Errors of all calls with keys. Errc::stale: this process does not own the partition, or not any
   // more (fenced); the message names the owner: ask there. Errc::usage: a key or a value is too
   // large, keys of one apply() are of several partitions. Errc::disk_full: the disk is full;
-  // nothing has changed, reads go on. Errc::corrupt: the record of this key is damaged. Any other:
-  // of the disk.
+  // nothing has changed, reads go on; also
+  // if what cannot be evicted fills Options::max_bytes. Errc::corrupt: the record of this key is
+  // damaged. Any other: of the disk.
 
   // By the index alone. Missing or expired: nullopt.
   virtual Result<std::optional<KeyInfo>> find(std::string_view key) = 0;
   virtual Task<Result<std::optional<Entry>>> get(std::string key) = 0;
+  // Likewise, of a part, by its name.
+  virtual Result<std::optional<KeyInfo>> find_part(std::string_view name) = 0;
+  virtual Task<Result<std::optional<Entry>>> get_part(std::string name) = 0;
+  // Of a key that is an owner, also if it has expired; nullopt: it is none.
+  virtual Result<std::optional<KeyInfo>> find_owner(std::string_view key) = 0;
+  virtual Task<Result<std::optional<Entry>>> get_owner(std::string key) = 0;
   // One result for each key, in their order; reads at once. Keys may be of several partitions.
   virtual Task<std::vector<Result<std::optional<Entry>>>> get_many(
       std::vector<std::string> keys) = 0;
@@ -94,13 +102,18 @@ class Store {
 
   using ScanPage = kvstore::ScanPage;
   // Keys of a partition in the order of their hashes, about `limit` of them from the cursor on (0:
-  // from the start; any number is valid). A key that exists during the whole scan is returned; no
-  // key is returned twice.
+  // from the start; any number is valid). Fewer where parts are many: then also none, and a cursor
+  // for the next call. A key that exists during the whole scan is returned; no key is returned
+  // twice.
   virtual Task<Result<ScanPage>> scan(uint32_t partition, uint64_t cursor, size_t limit) = 0;
   virtual Counts counts(uint32_t partition) const = 0;  // of an owned one, else zeros
   Counts counts() const;
 
-  // Removes all keys of the partition; frees their space.
+  // Up to `limit` of the partition: each call goes on where the one before ended, so that many
+  // calls find all of them. What the caller does not remove is found again.
+  virtual Task<Result<std::vector<Leftover>>> leftovers(uint32_t partition, size_t limit) = 0;
+
+  // Removes all keys of the partition, with their parts; frees their space.
   virtual Task<Result<void>> clear(uint32_t partition) = 0;
 
   // Damage that was found since open(): one sentence each, with file and offset; keys where known.

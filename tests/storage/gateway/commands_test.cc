@@ -1,5 +1,5 @@
-// Each command with its replies and errors. tests/e2e/serve_kv.py compares the same and more with a
-// Redis server.
+// Each command with its replies and errors. tests/e2e/serve_kv_replies.py compares the same and
+// more with a Redis server.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -238,6 +238,30 @@ TEST_F(CommandsTest, ConnectionsAndServer) {
           {"DISCARD", "-ERR DISCARD without MULTI"},
           {"FLUSHALL FOO", kSyntax},
           {"FLUSHALL", kOk}});
+}
+
+// Ranges of one owner are joined; slots that nobody serves are missing.
+TEST_F(CommandsTest, ClusterNamesTheOwners) {
+  world_.store.others[1] = "[::1]:7";
+  expect(
+      {{"CLUSTER KEYSLOT foo", ":12182"},
+       {"COMMAND GETKEYS XREADGROUP GROUP streams c STREAMS a b > 0", "*2\r\n$1\r\na\r\n$1\r\nb"},
+       {"COMMAND GETKEYS PING", "-ERR The command has no key arguments"},
+       {"COMMAND GETKEYS GET", "-ERR Invalid number of arguments specified for command"},
+       {"COMMAND GETKEYS NOSUCH x", "-ERR Invalid command specified"}});
+  const std::string id = client_.say("CLUSTER MYID\r\n").substr(5, 40);
+  const std::string own = id + " 127.0.0.1:6379@6379 myself,master - 0 0 1 connected 0-0 2-3\n";
+  const std::string nodes = client_.say("CLUSTER NODES\r\n");
+  EXPECT_NE(nodes.find(own), nodes.npos) << nodes;
+  EXPECT_NE(nodes.find(" ::1:7@7 master - 0 0 1 connected 1-1\n"), nodes.npos) << nodes;
+  const std::string slots = client_.say("CLUSTER SLOTS\r\n");
+  const std::string last = "*3\r\n:1\r\n:1\r\n*4\r\n$3\r\n::1\r\n:7\r\n$40\r\n";
+  EXPECT_EQ(slots.substr(0, 4), "*3\r\n");
+  EXPECT_NE(slots.find(last), slots.npos) << slots;
+  world_.store.others[1] = "";
+  EXPECT_EQ(client_.say("CLUSTER SLOTS\r\n").substr(0, 4), "*2\r\n");
+  const std::string info = client_.say("CLUSTER INFO\r\n");
+  EXPECT_NE(info.find("cluster_state:fail\r\ncluster_slots_assigned:3\r\n"), info.npos) << info;
 }
 
 TEST_F(CommandsTest, ScanFindsEveryKeyOnce) {

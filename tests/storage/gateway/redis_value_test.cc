@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "platform/base/text.h"
+#include "storage/kvstore/calls.h"
+
 namespace ff::gateway {
 namespace {
 
@@ -39,6 +42,29 @@ TEST(RedisValueTest, HashesKeepTheOrderOfTheirFields) {
   EXPECT_TRUE(again.remove("b"));
   EXPECT_FALSE(again.remove("b"));
   EXPECT_EQ(again.fields().front().first, "");
+}
+
+// Pages that lie under other names, and heads that read otherwise, are lost.
+TEST(RedisValueTest, CollectionsAreFrozen) {
+  const PartSpace parts{.slot = 0x1234, .id = 0x0102030405060708, .next_page = 9};
+  EXPECT_EQ(hex(as_bytes(parts.name(5))), "123408070605040302010500000000000000");
+  EXPECT_EQ(hex(as_bytes(parts.leftover_name())), "12340807060504030201");
+  const std::string head = parts.encode_head(ValueType::stream);
+  EXPECT_EQ(hex(as_bytes(head)),
+            "0066662d6b7600"
+            "78"
+            "08070605040302010900000000000000");
+  EXPECT_EQ(stored_type(head), ValueType::stream);
+  EXPECT_EQ(stored_type(parts.encode_head(ValueType::list)), ValueType::list);
+  EXPECT_EQ(stored_type(parts.encode_head(ValueType::set)), ValueType::set);
+  EXPECT_EQ(kvstore::slot_of_part(parts.name(5)), 0x1234u);
+  std::string_view rest = head;
+  const auto again = PartSpace::take(rest, 0x1234);
+  EXPECT_EQ(again->id, parts.id);
+  EXPECT_EQ(again->next_page, 9u);
+  EXPECT_TRUE(rest.empty());
+  rest = std::string_view(head).substr(1);
+  EXPECT_EQ(PartSpace::take(rest, 0).error().code, Errc::corrupt);
 }
 
 TEST(RedisValueTest, DamagedHashesAreErrors) {

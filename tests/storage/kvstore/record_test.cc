@@ -72,6 +72,31 @@ TEST(RecordFormat, IsFrozen) {
             "ff-kv base 1\nepoch 4\nversion 77\nfirst 12\nsegment 3 9 104\ncrc 858f15b8\n");
 }
 
+TEST(RecordFormat, RolesReadBack) {
+  for (const RecordRole role :
+       {RecordRole::plain, RecordRole::owner, RecordRole::part, RecordRole::leftover}) {
+    for (const bool more : {false, true}) {
+      std::string bytes;
+      append_record(bytes, {.more = more, .role = role, .version = 1, .key = "name"});
+      EXPECT_EQ(bytes[15], static_cast<char>(static_cast<int>(role) * 2 + (more ? 1 : 0)));
+      const ParsedRecord parsed = parse_record(as_bytes(bytes));
+      ASSERT_EQ(parsed.state, ParsedRecord::State::whole);
+      EXPECT_EQ(parsed.record.role, role);
+      EXPECT_EQ(parsed.record.more, more);
+    }
+    const std::string footer = encode_footer(
+        {{.version = 1, .expires_ms = 0, .offset = 64, .length = 40, .key_bytes = 3, .role = role}},
+        104);
+    const ByteView bytes = as_bytes(footer);
+    const auto trailer = parse_trailer(bytes.last(kTrailer), 104 + footer.size());
+    ASSERT_TRUE(trailer);
+    const auto records = parse_footer(bytes.first(bytes.size() - kTrailer), *trailer);
+    ASSERT_TRUE(records);
+    EXPECT_EQ(records->front().role, role);
+  }
+  EXPECT_NE(hash_key(kSecret, "key"), hash_part(kSecret, "key"));
+}
+
 TEST(RecordFormat, RecordsReadBack) {
   const std::string bytes = sample_record();
   const ParsedRecord parsed = parse_record(as_bytes(bytes));
