@@ -27,7 +27,11 @@ class MetadataWorld {
     FF_CHECK(disk.make_dir(kDir, 0777).ok() && disk.sync_dir("/").ok());
   }
   MetadataOptions options() {
-    return {.disk = disk, .dir = kDir, .disk_id = "disk-1", .rng = rng, .segment_bytes = 12 * kKiB};
+    return {.disk = disk,
+            .dir = kDir,
+            .disk_id = "disk-1",
+            .rng = rng,
+            .log = {.segment_bytes = 12 * kKiB, .checkpoint_segments = 1}};
   }
   Result<void> create() {
     const LogRows none;
