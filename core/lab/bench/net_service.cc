@@ -112,8 +112,8 @@ Task<Result<void>> NetService::read_disk(rpc::ServerCall& call, net::RemoteBuffe
   }
   const uint64_t offset = rng_.below(kFileBytes / sink.size) * sink.size;
   const auto reached = call.mapped_memory(sink);
-  if (reached && io::direct_aligned(*reached, 0)) {
-    FF_CO_TRY(co_await queue_->read(*file_, *reached, offset));
+  if (reached && io::direct_aligned(reached->bytes(), 0)) {
+    FF_CO_TRY(co_await queue_->read(*file_, reached->bytes(), offset));
     co_return Result<void>();
   }
   FF_CO_TRY(auto place, co_await buffers_.acquire(1));

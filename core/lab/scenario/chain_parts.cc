@@ -94,17 +94,18 @@ void StorageProcess::start() {
   // Small segments: their checkpoints move data out of the log.
   const uint64_t segment = (uint64_t{16} << id_ % 3) * kKiB;
   const size_t shards = dirs_.size() == 1 || simulation_.rng.below(4) == 0 ? 1 : dirs_.size();
-  live_ = std::make_unique<Live>(simulation_, name_, disk_,
-                                 chain::StorageOptions{.dirs = dirs_,
-                                                       .node = id_,
-                                                       .name = name_,
-                                                       .boot_id = boot_,
-                                                       .buffered_write_max = paged,
-                                                       .log_segment_bytes = segment,
-                                                       .commit_on = chunk::CommitOn::loop,
-                                                       .memory_disk = &memory_,
-                                                       .memory_dir = kMemoryDir},
-                                 shards);
+  live_ = std::make_unique<Live>(
+      simulation_, name_, disk_,
+      chain::StorageOptions{.dirs = dirs_,
+                            .node = id_,
+                            .name = name_,
+                            .boot_id = boot_,
+                            .buffered_write_max = paged,
+                            .log = chunk::LogLimits{.segment_bytes = segment},
+                            .commit_on = chunk::CommitOn::loop,
+                            .memory_disk = &memory_,
+                            .memory_dir = kMemoryDir},
+      shards);
   live_->gate.spawn(work(*live_));
 }
 

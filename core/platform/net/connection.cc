@@ -58,7 +58,7 @@ Connection::Connection(Loop& loop, std::unique_ptr<Stream> stream, std::unique_p
   flushed_.set();
 }
 
-Connection::~Connection() = default;
+Connection::~Connection() { FF_CHECK(mapped_uses_ == 0); }
 
 // The piece to which the next frame is appended.
 Connection::Outgoing& Connection::last_piece() {
@@ -131,6 +131,7 @@ void Connection::flush() {
     if (!wrote) {
       Error& error = wrote.error();
       const FrameFault fault = blame(error, FrameFault::transport);
+      ended_by_peer_ = true;
       return close(std::move(error).with_context(peer_ + ": "), fault);
     }
     if (*wrote) continue;
@@ -201,7 +202,9 @@ void Connection::close(Error error, FrameFault fault) {
   if (bulk_ != nullptr) bulk_->close();
   send_space_.set();
   flushed_.set();
-  stream_->close();
+  stream_->readable().set();  // receive() ends
+  stream_->writable().set();
+  if (mapped_uses_ == 0) stream_->close();
 }
 
 Connection::Exposure::~Exposure() {
@@ -329,9 +332,21 @@ Connection::PullWait::~PullWait() {
   std::erase_if(connection.pulls_, [this](const auto& entry) { return entry.second.pull == this; });
 }
 
-std::optional<ByteSpan> Connection::mapped_memory(const RemoteBuffer& buffer) {
+Connection::MappedMemory::MappedMemory(Connection& connection, ByteSpan bytes)
+    : connection_(&connection), bytes_(bytes) {
+  connection_->mapped_uses_++;
+}
+
+Connection::MappedMemory::~MappedMemory() {
+  if (connection_ == nullptr || --connection_->mapped_uses_ > 0) return;
+  if (connection_->error_) connection_->stream_->close();
+}
+
+std::optional<Connection::MappedMemory> Connection::mapped_memory(const RemoteBuffer& buffer) {
   if (bulk_ == nullptr || buffer.key == 0 || error_) return std::nullopt;
-  return bulk_->mapped_memory(buffer);
+  const auto bytes = bulk_->mapped_memory(buffer);
+  if (!bytes) return std::nullopt;
+  return MappedMemory(*this, *bytes);
 }
 
 }  // namespace ff::net

@@ -111,15 +111,33 @@ class Connection {
   Task<Result<void>> push(RemoteBuffer sink, uint64_t offset, ByteView from);
   // Reads the peer's source at `offset`.
   Task<Result<void>> pull(RemoteBuffer source, uint64_t offset, ByteSpan into);
-  // The mapping of the buffer if it lies in shared memory. Use it for pread() and pwrite() only,
-  // never for loads and stores: the owner may truncate the file (SIGBUS). It stays mapped until
-  // the connection is destroyed; no I/O on it may be in progress then.
-  std::optional<ByteSpan> mapped_memory(const RemoteBuffer& buffer);
+  // The mapping of a buffer that lies in shared memory. Use it for pread() and pwrite() only, never
+  // for loads and stores: the owner may truncate the file (SIGBUS). While it is held, the peer does
+  // not see the end of the stream, after which it reuses its memory. It must not outlive the
+  // connection.
+  class [[nodiscard]] MappedMemory {
+   public:
+    MappedMemory(MappedMemory&& other) noexcept
+        : connection_(std::exchange(other.connection_, nullptr)), bytes_(other.bytes_) {}
+    MappedMemory& operator=(MappedMemory&&) = delete;
+    ~MappedMemory();
+    ByteSpan bytes() const { return bytes_; }
 
-  // Fails the connection with `error`, unless it has failed already, and closes the stream.
-  // `fault`: what the peer did wrong, if anything.
+   private:
+    friend class Connection;
+    MappedMemory(Connection& connection, ByteSpan bytes);
+    Connection* connection_;
+    ByteSpan bytes_;
+  };
+  // Nothing: the buffer is not in shared memory.
+  std::optional<MappedMemory> mapped_memory(const RemoteBuffer& buffer);
+
+  // Fails the connection with `error`, unless it has failed already, and closes the stream, if need
+  // be later (MappedMemory). `fault`: what the peer did wrong, if anything.
   void close(Error error, FrameFault fault = FrameFault::none);
   bool failed() const { return error_.has_value(); }
+  // The connection has failed because the peer has ended the stream, or has died.
+  bool ended_by_peer() const { return ended_by_peer_; }
   const std::optional<Error>& close_reason() const { return error_; }
   // The peer's protocol violation that failed the connection; none: another reason.
   FrameFault fault() const { return fault_; }
@@ -214,6 +232,8 @@ class Connection {
 
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Bulk> bulk_;
+  size_t mapped_uses_ = 0;  // MappedMemory that is held
+  bool ended_by_peer_ = false;
   Gate gate_;
 };
 

@@ -70,6 +70,7 @@ Task<Result<Frame>> Connection::receive() {
       if (fault == FrameFault::none) {
         fault = blame(error, frame ? FrameFault::transport : FrameFault::protocol);
       }
+      if (!error_) ended_by_peer_ = frame.ok();
       close(std::move(error).with_context(peer_ + ": "), fault);
       co_return *error_;
     }

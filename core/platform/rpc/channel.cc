@@ -211,8 +211,13 @@ Result<void> Channel::handle_request_to_send(const net::FrameHeader& head) {
   return {};
 }
 
+// A server that shares memory with this process ends the stream when it no longer uses the memory
+// of calls; it has not done so if this side gave up.
 void Channel::on_disconnect(const Error& error) {
   usable_ = false;
+  if (connection().same_host() && !connection().ended_by_peer() && !unconfirmed_ns_) {
+    unconfirmed_ns_ = loop().now_ns();
+  }
   for (auto& [number, pending] : pending_) {
     if (pending->reply) continue;
     Error copy = error;

@@ -58,8 +58,9 @@ class Channel final : public RpcConnection {
   bool usable() const { return usable_ && !connection().failed(); }
   size_t calls() const { return pending_.size(); }
   // The steady time of a ping that was not answered within kCancelConfirmNs after the server had
-  // not confirmed a cancelled call, if there is one. The server may still access memory of that
-  // call, and of the calls that ended when the connection was closed.
+  // not confirmed a cancelled call, or that of the end of a connection in shared memory that this
+  // side closed. The server may still access memory of that call, and of the calls that ended when
+  // the connection was closed.
   std::optional<int64_t> unconfirmed_ns() const { return unconfirmed_ns_; }
   // Returns the message of the reply.
   Task<Result<std::string>> call(CallSpec spec, std::string message);

@@ -65,7 +65,8 @@ Task<Result<void>> ServerCall::pull_here(net::RemoteBuffer source, uint64_t offs
                                    std::move(pulling));
 }
 
-std::optional<ByteSpan> ServerCall::mapped_memory(const net::RemoteBuffer& buffer) {
+std::optional<net::Connection::MappedMemory> ServerCall::mapped_memory(
+    const net::RemoteBuffer& buffer) {
   if (away_ != nullptr) return std::nullopt;
   return connection_.connection().mapped_memory(buffer);
 }

@@ -37,7 +37,7 @@ class ServerCall {
   // any time. Errc::deadline: the client does not send it.
   Task<Result<void>> pull(net::RemoteBuffer source, uint64_t offset, ByteSpan into);
   // See net::Connection::mapped_memory(). Nothing while another loop has the call.
-  std::optional<ByteSpan> mapped_memory(const net::RemoteBuffer& buffer);
+  std::optional<net::Connection::MappedMemory> mapped_memory(const net::RemoteBuffer& buffer);
 
   // Runs `handling`, the rest of the call, in the loop of `there`; its transfers come back to this
   // one. Once per call.

@@ -233,6 +233,8 @@ void SimNet::break_connections(double probability) {
     const auto pipe = weak.lock();
     // Each connection once: its pipes have consecutive numbers, the odd one first.
     if (pipe == nullptr || id % 2 == 0 || rng_.uniform01() >= probability) continue;
+    const auto& [from, to] = pipe->direction();
+    if (memory_.contains({from, to}) || memory_.contains({to, from})) continue;
     pipe->reset(rng_);
     const auto back = pipes_.find(id + 1);
     if (back == pipes_.end()) continue;

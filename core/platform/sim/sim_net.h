@@ -4,7 +4,8 @@
 // Faults that users must tolerate:
 // - Links have a delay with jitter and a bandwidth. A partition blocks a link: bytes wait, nothing
 //   fails. One-way partitions block one direction.
-// - break_connections(): both ends fail; any part of the bytes in flight is delivered.
+// - break_connections(): both ends fail; any part of the bytes in flight is delivered. Not between
+//   nodes that share memory: no network is between them, and the end that closes first says when.
 // - stop_process(): peers see a reset; part of what the process sent may still arrive.
 //   stop_machine(): peers see nothing until the machine is back, then a reset.
 // - share_memory(): a peer on the same machine accesses memory of a process directly (net/shm.h),
@@ -62,7 +63,7 @@ class SimNet {
   // Blocks this direction until unblock().
   void block(const std::string& from, const std::string& to);
   void unblock(const std::string& from, const std::string& to);
-  // Fails each open connection with this probability.
+  // Fails each open connection with this probability, except between nodes that share memory.
   void break_connections(double probability);
   // The process ends. Call it before its objects are destroyed.
   void stop_process(const std::string& node);

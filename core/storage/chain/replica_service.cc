@@ -278,8 +278,8 @@ Task<Result<wire::ReadDone>> ReplicaService::read_item(rpc::ServerCall& call, Re
   const net::RemoteBuffer sink = rpc::from_wire(item.sink());
   const uint64_t version = place.chain_version();
   const chunk::ChunkId id = from_wire(item.chunk());
-  if (const auto reached = item.distrusted() ? std::nullopt : call.mapped_memory(sink)) {
-    const auto read = co_await replica.read(version, id, item.offset(), *reached, true);
+  if (const auto mapped = item.distrusted() ? std::nullopt : call.mapped_memory(sink)) {
+    const auto read = co_await replica.read(version, id, item.offset(), mapped->bytes(), true);
     if (read) co_return done_of(*read);
     if (read.error().code != Errc::unsupported) co_return read.error();
   }

@@ -94,6 +94,12 @@ void StorageShard::set_identity(std::string cluster, cluster::NodeId node) {
   node_ = node;
 }
 
+chunk::LogLimits StorageShard::log_limits(const std::string& dir) const {
+  if (options_.log) return *options_.log;
+  const auto space = disk_.space(dir);
+  return chunk::log_limits(space ? space->total : 0);
+}
+
 chunk::ChunkStoreOptions StorageShard::store_options(const std::string& dir) const {
   return {.disk = disk_,
           .loop = loop_,
@@ -102,7 +108,7 @@ chunk::ChunkStoreOptions StorageShard::store_options(const std::string& dir) con
           .cluster = cluster_,
           .boot_id = options_.boot_id,
           .commit_on = options_.commit_on,
-          .log_segment_bytes = options_.log_segment_bytes,
+          .log = log_limits(dir),
           .direct = options_.direct,
           .buffered_write_max = options_.buffered_write_max,
           .memory_disk = options_.memory_disk,

@@ -116,8 +116,9 @@ Result<std::vector<std::unique_ptr<RowSource>>> open_runs(io::Disk& disk, const 
 
 Result<Checkpoint> CheckpointJob::run() const {
   LogRows rows;
+  std::string memory;
   for (const ClosedSegment& segment : segments) {
-    FF_TRY(read_closed_segment(disk_crc, segment,
+    FF_TRY(read_closed_segment(disk_crc, segment, memory,
                                [&](std::string_view entry) { return rows.apply(entry); }));
   }
   return write(rows);

@@ -32,9 +32,7 @@ MetadataOptions metadata_options(const ChunkStoreOptions& options, const DiskIde
           .dir = options.dir,
           .disk_id = identity.disk,
           .rng = options.rng,
-          .segment_bytes = options.log_segment_bytes,
-          .checkpoint_segments = options.checkpoint_segments,
-          .data_segments_max = options.data_segments_max};
+          .log = options.log};
 }
 
 constexpr char kClosed = 'c';

@@ -123,9 +123,7 @@ struct ChunkStoreOptions {
   std::string cluster;
   std::string boot_id;  // boot id of the machine: /proc/sys/kernel/random/boot_id
   CommitOn commit_on = CommitOn::thread;
-  uint64_t log_segment_bytes = kLogSegmentBytes;     // of the log of the metadata (metadata_log.h)
-  size_t checkpoint_segments = kCheckpointSegments;  // full ones before a checkpoint
-  size_t data_segments_max = kDataSegmentsMax;       // full ones when data goes elsewhere
+  LogLimits log = {};  // of the log of the metadata
   uint64_t crc_cache_bytes = kCrcCacheBytes;
   size_t used_chunks_max = kUsedChunksMax;  // of a target, in ChunkTable
   bool direct = true;  // use O_DIRECT where the file system supports it; false: page cache

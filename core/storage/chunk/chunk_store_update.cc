@@ -62,12 +62,14 @@ uint32_t updated_checksum(const ChunkVersion& base, const ChunkVersion& version,
 // The overlays or units in the log of the base that the new version keeps.
 template <class Unit>
 std::vector<Unit> kept_units(const std::vector<Unit>& base, const UpdatePlan& plan) {
-  std::vector<Unit> kept;
   const uint64_t units = align_up(plan.length, plan.unit_bytes()) / plan.unit_bytes();
-  for (const Unit& unit : base) {
-    const bool replaced = unit.unit >= plan.first_unit && unit.unit < plan.end_unit;
-    if (!replaced && unit.unit < units) kept.push_back(unit);
-  }
+  const auto from = [&](uint64_t unit) {
+    return std::ranges::lower_bound(base, std::min(unit, units), {}, &Unit::unit);
+  };
+  std::vector<Unit> kept;
+  kept.reserve(base.size() + plan.replaced_units);
+  kept.insert(kept.end(), base.begin(), from(plan.first_unit));
+  kept.insert(kept.end(), from(plan.end_unit), from(units));
   return kept;
 }
 

@@ -127,7 +127,8 @@ void append_entry(std::string& out, const SegmentHeader& header, uint64_t lsn, u
   store_le(reinterpret_cast<std::byte*>(out.data()) + begin, simd::crc32c(covered, header.salt));
 }
 
-Result<SegmentReader> SegmentReader::open(io::File& file, const SegmentHeader& header) {
+Result<SegmentReader> SegmentReader::open(io::File& file, const SegmentHeader& header,
+                                          std::string memory) {
   // What follows the last data was never written.
   uint64_t end = kSegmentDataAt;
   for (;;) {
@@ -135,11 +136,11 @@ Result<SegmentReader> SegmentReader::open(io::File& file, const SegmentHeader& h
     if (range.begin == range.end) break;
     end = range.end;
   }
-  std::string entries(end - kSegmentDataAt, '\0');
-  const ByteSpan into(reinterpret_cast<std::byte*>(entries.data()), entries.size());
+  memory.resize(end - kSegmentDataAt);
+  const ByteSpan into(reinterpret_cast<std::byte*>(memory.data()), memory.size());
   FF_TRY(const size_t got, file.read_at(into, kSegmentDataAt));
-  entries.resize(got);
-  return SegmentReader(header, file.path(), std::move(entries));
+  memory.resize(got);
+  return SegmentReader(header, file.path(), std::move(memory));
 }
 
 std::optional<SegmentReader::Entry> SegmentReader::entry_at(uint64_t at, Data data) const {

@@ -51,8 +51,11 @@ constexpr uint64_t kEntryHeaderBytes = 24;
 
 class SegmentReader {
  public:
-  // Reads the whole file.
-  static Result<SegmentReader> open(io::File& file, const SegmentHeader& header);
+  // Reads the whole file into `memory`.
+  static Result<SegmentReader> open(io::File& file, const SegmentHeader& header,
+                                    std::string memory = std::string());
+  // Ends the use, and returns the memory for another segment.
+  std::string release() && { return std::move(entries_); }
 
   // The rows of the next entry; nothing when no valid entry follows. `durable_lsn`: entries that
   // end there or before were durable, and are valid, too, if only data in them is damaged.

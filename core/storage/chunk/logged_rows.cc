@@ -2,6 +2,8 @@
 #include "storage/chunk/logged_rows.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <span>
 #include <utility>
 
 namespace ff::chunk {
@@ -15,37 +17,72 @@ struct UnitData {
   bool any() const { return committed || pending; }
 };
 
-// Walks over the units of a chunk in ascending order.
+using LoggedUnits = std::vector<LoggedUnit>;
+
+// Those of the pending version; without one, those of the committed version.
+const LoggedUnits& newest_units(const ChunkVersions& versions) {
+  return versions.pending ? versions.pending->version.logged : versions.committed.logged;
+}
+
+// Units at the front and at the back of lists that all lists have in common.
+struct CommonUnits {
+  size_t front = 0;
+  size_t back = 0;
+};
+
+// An update of a chunk with hundreds of units in the log changes a few of them.
+CommonUnits common_units(const LoggedUnits& first, std::initializer_list<const LoggedUnits*> rest) {
+  CommonUnits common{.front = first.size(), .back = first.size()};
+  size_t shortest = first.size();
+  for (const LoggedUnits* const other : rest) {
+    if (other == &first) continue;
+    shortest = std::min(shortest, other->size());
+    common.front = std::min(common.front, shortest);
+    common.back = std::min(common.back, shortest);
+    const auto differ = std::mismatch(first.begin(), first.begin() + common.front, other->begin());
+    common.front = differ.first - first.begin();
+    const auto rdiffer =
+        std::mismatch(first.rbegin(), first.rbegin() + common.back, other->rbegin());
+    common.back = rdiffer.first - first.rbegin();
+  }
+  common.back = std::min(common.back, shortest - common.front);
+  return common;
+}
+
+// Walks over the units of a chunk in ascending order, except those in common.
 class Cursor {
  public:
-  explicit Cursor(const ChunkVersions& versions)
-      : committed_(versions.committed.logged),
-        pending_(versions.pending ? versions.pending->version.logged : committed_) {}
+  Cursor(const ChunkVersions& versions, const CommonUnits& skipped)
+      : committed_(without(versions.committed.logged, skipped)),
+        pending_(without(newest_units(versions), skipped)) {}
 
   // The next unit that is in the log; kChecksumUnitsMax at the end.
   uint64_t unit() const {
     uint64_t next = kChecksumUnitsMax;
-    if (at_committed_ < committed_.size()) next = committed_[at_committed_].unit;
-    if (at_pending_ < pending_.size()) next = std::min<uint64_t>(next, pending_[at_pending_].unit);
+    if (!committed_.empty()) next = committed_.front().unit;
+    if (!pending_.empty()) next = std::min<uint64_t>(next, pending_.front().unit);
     return next;
   }
   // The data of `unit`, which is at most unit(); moves on behind it.
   UnitData take(uint64_t unit) {
-    return {.committed = take(committed_, at_committed_, unit),
-            .pending = take(pending_, at_pending_, unit)};
+    return {.committed = take(committed_, unit), .pending = take(pending_, unit)};
   }
 
  private:
-  static std::optional<LoggedUnit> take(const std::vector<LoggedUnit>& from, size_t& at,
-                                        uint64_t unit) {
-    if (at == from.size() || from[at].unit != unit) return std::nullopt;
-    return from[at++];
+  using Units = std::span<const LoggedUnit>;
+
+  static Units without(const LoggedUnits& all, const CommonUnits& skipped) {
+    return Units(all).subspan(skipped.front, all.size() - skipped.front - skipped.back);
+  }
+  static std::optional<LoggedUnit> take(Units& from, uint64_t unit) {
+    if (from.empty() || from.front().unit != unit) return std::nullopt;
+    const LoggedUnit taken = from.front();
+    from = from.subspan(1);
+    return taken;
   }
 
-  const std::vector<LoggedUnit>& committed_;
-  const std::vector<LoggedUnit>& pending_;
-  size_t at_committed_ = 0;
-  size_t at_pending_ = 0;
+  Units committed_;
+  Units pending_;
 };
 
 LoggedRecord row_record(const UnitData& unit, const ChunkVersions& versions) {
@@ -111,8 +148,12 @@ void append_logged_rows(RowChanges& changes, TargetId target, const ChunkId& id,
     if (!none(before)) changes.push_back(erase_logged_rows(target, id, next(id)));
     return;
   }
-  Cursor old(before);
-  Cursor fresh(after);
+  // The row of a unit that is the same in all versions names no pending version, and stays.
+  const CommonUnits common =
+      common_units(before.committed.logged,
+                   {&newest_units(before), &after.committed.logged, &newest_units(after)});
+  Cursor old(before, common);
+  Cursor fresh(after, common);
   for (;;) {
     const uint64_t unit = std::min(old.unit(), fresh.unit());
     if (unit == kChecksumUnitsMax) return;

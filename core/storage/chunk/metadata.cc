@@ -13,16 +13,28 @@ namespace {
 
 constexpr std::string_view kRunPrefix = "chunks.run-";
 
+constexpr uint64_t kDiskShare = 512;  // of a disk, for the segments before a checkpoint
+constexpr size_t kCheckpointSegmentsMax = 64;
+constexpr size_t kLateSegments = 16;  // while a checkpoint is under way
+
 }  // namespace
+
+LogLimits log_limits(uint64_t disk_bytes) {
+  LogLimits limits;
+  const uint64_t share = disk_bytes / kDiskShare / limits.segment_bytes;
+  limits.checkpoint_segments =
+      std::clamp<uint64_t>(share, limits.checkpoint_segments, kCheckpointSegmentsMax);
+  limits.data_segments_max = limits.checkpoint_segments + kLateSegments;
+  return limits;
+}
 
 Metadata::Metadata(const MetadataOptions& options)
     : disk_(options.disk),
       dir_(options.dir),
       rng_(std::make_unique<SeededRng>(options.rng.next())),
-      log_(options.disk, options.dir, options.disk_id, *rng_, options.segment_bytes),
+      log_(options.disk, options.dir, options.disk_id, *rng_, options.log.segment_bytes),
       checkpoint_{.disk = options.disk_id},
-      checkpoint_segments_(options.checkpoint_segments),
-      data_segments_max_(options.data_segments_max) {}
+      limits_(options.log) {}
 
 Result<void> Metadata::create(const MetadataOptions& options, RowSource& rows) {
   FF_TRY(const auto entries, options.disk.list(options.dir));

@@ -34,20 +34,28 @@
 namespace ff::chunk {
 
 constexpr uint64_t kLogSegmentBytes = 8 * kMiB;
-// Full segments before a checkpoint. So many collect the small updates of 64 MiB, which share the
-// cost of the checkpoint, and the pages of checksums that it writes; opening a disk reads them.
-constexpr size_t kCheckpointSegments = 8;
-// With this many full segments no more data goes to the log, only rows: the checkpoints are behind.
 constexpr size_t kDataSegmentsMax = 24;
+
+// How large a log becomes.
+struct LogLimits {
+  uint64_t segment_bytes = kLogSegmentBytes;
+  // Full segments before a checkpoint. They collect small updates, which share the cost of the
+  // checkpoint, and the pages that it writes; opening a disk reads them.
+  size_t checkpoint_segments = 8;
+  // With this many full segments no more data goes to the log, only rows: the checkpoints are
+  // behind.
+  size_t data_segments_max = kDataSegmentsMax;
+};
+// Those for a disk of this size: it collects small updates of 64 MiB to 512 MiB, at most 0.2 % of
+// a disk of 32 GiB or more.
+LogLimits log_limits(uint64_t disk_bytes);
 
 struct MetadataOptions {
   io::Disk& disk;
   std::string dir;
   std::string disk_id;  // open(): empty for any
   Rng& rng;
-  uint64_t segment_bytes = kLogSegmentBytes;
-  size_t checkpoint_segments = 1;  // full segments before a checkpoint
-  size_t data_segments_max = kDataSegmentsMax;
+  LogLimits log = {.checkpoint_segments = 1};
 };
 
 class Metadata {
@@ -86,7 +94,7 @@ class Metadata {
   bool has_room_for_data() const { return log_.has_space() && !is_full_of_data(); }
   // Whether it will have room after the checkpoint that is due or under way.
   bool will_have_room() const {
-    return data_segments_max_ > 0 && log_.has_space() && is_full_of_data() && tried_ == 0;
+    return limits_.data_segments_max > 0 && log_.has_space() && is_full_of_data() && tried_ == 0;
   }
 
   // The end of the log in bytes since the disk was made. Never falls unless the disk loses changes.
@@ -97,7 +105,7 @@ class Metadata {
   // Whether enough segments are full and no checkpoint is under way.
   bool needs_checkpoint() const {
     return !checkpointing_ && !failure_ &&
-           log_.closed().size() >= std::max(checkpoint_segments_, tried_ + 1);
+           log_.closed().size() >= std::max(limits_.checkpoint_segments, tried_ + 1);
   }
   // The segment in use, and the LSN of its first entry.
   uint64_t segment() const { return log_.sequence(); }
@@ -116,7 +124,7 @@ class Metadata {
  private:
   explicit Metadata(const MetadataOptions& options);
   CheckpointJob job(uint64_t end);
-  bool is_full_of_data() const { return log_.closed().size() >= data_segments_max_; }
+  bool is_full_of_data() const { return log_.closed().size() >= limits_.data_segments_max; }
   Result<void> remove_leftovers();
 
   io::Disk& disk_;
@@ -126,8 +134,7 @@ class Metadata {
   LogRows rows_;  // of the log, until start()
   Checkpoint checkpoint_;
   uint64_t next_run_ = 1;
-  const size_t checkpoint_segments_;
-  const size_t data_segments_max_;
+  const LogLimits limits_;
   bool checkpointing_ = false;
   size_t tried_ = 0;  // closed segments when the disk was too full for a checkpoint
   std::optional<Error> failure_;

@@ -19,16 +19,18 @@ constexpr uint64_t kCopyBytes = kMiB;
 }  // namespace
 
 Result<void> read_closed_segment(uint32_t disk_crc, const ClosedSegment& segment,
-                                 const VisitRows& visit) {
+                                 std::string& memory, const VisitRows& visit) {
   FF_TRY(const auto header, read_header(*segment.file, disk_crc));
   if (header && header->sequence == segment.sequence) {
-    FF_TRY(auto reader, SegmentReader::open(*segment.file, *header));
+    FF_TRY(auto reader, SegmentReader::open(*segment.file, *header, std::move(memory)));
     while (reader.lsn() < segment.end_lsn) {
       const auto rows = reader.next(segment.end_lsn);
       if (!rows) break;
       FF_TRY(visit(*rows));
     }
-    if (reader.lsn() == segment.end_lsn) return {};
+    const bool complete = reader.lsn() == segment.end_lsn;
+    memory = std::move(reader).release();
+    if (complete) return {};
   }
   return fail(Errc::corrupt, "{}: the log does not hold what was written to it",
               segment.file->path());

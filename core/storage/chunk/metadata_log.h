@@ -31,9 +31,10 @@ struct ClosedSegment {
 // Gets the rows of one entry.
 using VisitRows = std::function<Result<void>(std::string_view rows)>;
 
-// Reads all entries of a closed segment; any thread may call it. Errors: corrupt (it ends early).
+// Reads all entries of a closed segment into `memory`, which serves one after the other; any thread
+// may call it. Errors: corrupt (it ends early).
 Result<void> read_closed_segment(uint32_t disk_crc, const ClosedSegment& segment,
-                                 const VisitRows& visit);
+                                 std::string& memory, const VisitRows& visit);
 
 // Where bytes of the log are in a file; null: in none.
 struct LogPlace {

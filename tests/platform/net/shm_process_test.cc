@@ -181,8 +181,8 @@ TEST(ShmProcesses, ARegionTruncatedAndScribbledOverDuringIo) {
     part.size = 4 * kMiB;
     const auto span = connection->mapped_memory(part);
     ASSERT_TRUE(span.has_value());
-    queue->read(**file, *span, 0, [&](Result<size_t> got) {
-      if (!got || *got < span->size()) refused++;
+    queue->read(**file, span->bytes(), 0, [&](Result<size_t> got) {
+      if (!got || *got < span->bytes().size()) refused++;
     });
     while (queue->in_flight() > 0) queue->run();
   }

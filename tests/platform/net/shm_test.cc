@@ -310,9 +310,28 @@ TEST_F(Shm, ATruncatedRegionIsAnErrorAndNoSignal) {
   const auto span = server_->mapped_memory(buffer);
   ASSERT_TRUE(span.has_value());
   const Fd zeros(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
-  EXPECT_EQ(::read(zeros.get(), span->data(), 4096), -1);
+  EXPECT_EQ(::read(zeros.get(), span->bytes().data(), 4096), -1);
   EXPECT_EQ(errno, EFAULT);
   EXPECT_FALSE(server_->failed());
+}
+
+// A disk may still write to memory of the peer, which the peer reuses after the end of the stream.
+TEST_F(Shm, ThePeerSeesNoEndWhileItsMemoryIsInUse) {
+  const RemoteBuffer buffer = sink(memory(kMiB, ShmKind::sealed));
+  {
+    const auto mapped = server_->mapped_memory(buffer);
+    ASSERT_TRUE(mapped.has_value());
+    server_->close(fail(Errc::unreachable, "no sign of life"));
+    client_->send({.kind = FrameKind::ping});
+    settle();
+    EXPECT_TRUE(at_server_.has_value()) << "this side has ended";
+    EXPECT_FALSE(client_->failed());
+    EXPECT_FALSE(server_->mapped_memory(buffer).has_value());
+  }
+  settle();
+  EXPECT_TRUE(at_client_.has_value());
+  EXPECT_TRUE(client_->ended_by_peer());
+  EXPECT_FALSE(server_->ended_by_peer());
 }
 
 TEST_F(Shm, ARemovedRegionIsForgotten) {
@@ -420,14 +439,14 @@ TEST_F(Shm, ADiskReadLandsInTheClientsMemory) {
     const RemoteBuffer buffer = sink(shared.subspan(kMiB, 4 * kMiB));
     const auto span = server_->mapped_memory(buffer);
     ASSERT_TRUE(span.has_value());
-    ASSERT_EQ(span->size(), 4 * kMiB);
-    ASSERT_NE(span->data(), shared.data() + kMiB);  // a mapping of its own
+    ASSERT_EQ(span->bytes().size(), 4 * kMiB);
+    ASSERT_NE(span->bytes().data(), shared.data() + kMiB);  // a mapping of its own
     auto file = disk.open(dir / "data", {.access = io::AccessMode::read, .direct = true});
     ASSERT_TRUE(file.ok());
     const auto queue = disk.make_queue({.depth = 4});
     size_t read = 0;
     for (uint64_t at = 0; at < 4 * kMiB; at += kMiB) {
-      queue->read(**file, span->subspan(at, kMiB), at, [&](Result<size_t> got) {
+      queue->read(**file, span->bytes().subspan(at, kMiB), at, [&](Result<size_t> got) {
         ASSERT_TRUE(got.ok()) << got.error().message;
         read += *got;
       });

@@ -172,8 +172,8 @@ TEST_F(SystemTransportTest, AdoptedMemoryIsReachedInPlaceUntilItIsGivenBack) {
     EXPECT_EQ(said("told"), "told");
     const auto reached = (**at_server_)->mapped_memory(sink->buffer());
     ASSERT_TRUE(reached.has_value());
-    EXPECT_NE(reached->data(), memory.data() + 4096);
-    ASSERT_EQ(::pread(fd.get(), reached->data(), 5, 0), 5);
+    EXPECT_NE(reached->bytes().data(), memory.data() + 4096);
+    ASSERT_EQ(::pread(fd.get(), reached->bytes().data(), 5, 0), 5);
     auto pushing = (**at_server_)->push(sink->buffer(), 0, as_bytes("hello"));
     ASSERT_TRUE(run_task(loop_, std::move(pushing)).ok());
     EXPECT_EQ(as_text(memory.subspan(4096, 5)), "hello");

@@ -347,6 +347,24 @@ TEST_F(OneSidedChannelTest, AServerThatLivesIsWaitedFor) {
   EXPECT_GT(*channel_->unconfirmed_ns(), script_->world.now_ns() - 2 * kCancelConfirmNs);
 }
 
+// A server of this host keeps the stream until it no longer uses the memory of calls.
+TEST_F(OneSidedChannelTest, TheEndOfTheStreamIsTheServersWord) {
+  const Reply& reply = begin_with_memory();
+  script_->stream->end();
+  script_->world.run_for(kMillisecond);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->error().code, Errc::unreachable);
+  EXPECT_FALSE(channel_->unconfirmed_ns());
+}
+
+TEST_F(OneSidedChannelTest, AConnectionThatThisSideClosesIsUnconfirmed) {
+  const Reply& reply = begin({.deadline_ns = in(2 * kDeadAfterNs), .has_memory = true});
+  script_->world.run_for(kDeadAfterNs + kPingAfterNs);
+  ASSERT_TRUE(reply.has_value()) << "the server is silent";
+  EXPECT_EQ(reply->error().code, Errc::unreachable);
+  EXPECT_TRUE(channel_->unconfirmed_ns());
+}
+
 TEST_F(OneSidedChannelTest, ACallWithoutMemoryDoesNotWait) {
   const Reply& reply = begin({.deadline_ns = in(kDeadlineNs)});
   script_->world.run_for(kDeadlineNs);

@@ -185,7 +185,7 @@ TEST_F(SessionTest, MemoryOfThisMachineNeedsNoGrantAndIsReached) {
   open(
       [&reached](ServerCall& call, std::string) -> Answer {
         const net::RemoteBuffer buffer{.token = 1, .size = kMiB, .address = 0, .key = 1};
-        reached = call.mapped_memory(buffer);
+        if (const auto mapped = call.mapped_memory(buffer)) reached = mapped->bytes();
         const std::vector<std::byte> bytes(kUngrantedMax + 1);
         const auto pushed = co_await call.push(buffer, 0, bytes);
         co_return pushed.error().message;

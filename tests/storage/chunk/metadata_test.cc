@@ -27,7 +27,11 @@ class MetadataWorld {
     FF_CHECK(disk.make_dir(kDir, 0777).ok() && disk.sync_dir("/").ok());
   }
   MetadataOptions options() {
-    return {.disk = disk, .dir = kDir, .disk_id = "disk-1", .rng = rng, .segment_bytes = 12 * kKiB};
+    return {.disk = disk,
+            .dir = kDir,
+            .disk_id = "disk-1",
+            .rng = rng,
+            .log = {.segment_bytes = 12 * kKiB, .checkpoint_segments = 1}};
   }
   Result<void> create() {
     const LogRows none;
@@ -313,6 +317,15 @@ TEST(Checkpoint, TheIndexRoundTripsAndEveryFlippedBitShows) {
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
     EXPECT_FALSE(parse_checkpoint(flipped, "x").ok()) << bit;
   }
+}
+
+TEST(LogLimits, SuitTheDisk) {
+  EXPECT_EQ(log_limits(0).checkpoint_segments, 8u);
+  EXPECT_EQ(log_limits(32 * kGiB).checkpoint_segments, 8u);
+  EXPECT_EQ(log_limits(128 * kGiB).checkpoint_segments, 32u);
+  const LogLimits largest = log_limits(16 * 1024 * kGiB);
+  EXPECT_EQ(largest.checkpoint_segments * largest.segment_bytes, 512 * kMiB);
+  EXPECT_EQ(largest.data_segments_max, 80u);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class SystemStoreTest : public testing::Test {
             .dir = dir_ / "disk",
             .cluster = "cluster-1",
             .boot_id = "boot-1",
-            .log_segment_bytes = 12 * kKiB};  // checkpoints in their thread
+            .log = {.segment_bytes = 12 * kKiB}};  // checkpoints in their thread
   }
   void SetUp() override {
     ASSERT_TRUE(
