@@ -148,6 +148,33 @@ TEST_F(ImportTest, ViewsOfOneStorageAreStoredByValue) {
   }
 }
 
+// What PyTorch writes of parameters, and of tensors with attributes.
+TEST_F(ImportTest, ParametersKeepTheirFlagsAndLoseTheirAttributes) {
+  const std::string storage = tf::storage("FloatStorage", "0", 2);
+  const std::string data = tf::tensor(storage, 0, {2}, {1});
+  const std::string hooks = tf::call(tf::global("collections", "OrderedDict"), {});
+  const std::string makes = tf::global("torch._utils", "_rebuild_tensor_v2");
+  const std::string value = tf::dict({
+      {tf::text("p"),
+       tf::call(tf::global("torch._utils", "_rebuild_parameter"), {data, "\x88", hooks})},
+      {tf::text("q"), tf::call(tf::global("torch._utils", "_rebuild_parameter_with_state"),
+                               {data, "\x89", hooks, tf::dict({})})},
+      {tf::text("t"), tf::call(tf::global("torch._tensor", "_rebuild_from_type_v2"),
+                               {makes, tf::global("torch", "Tensor"),
+                                tf::tuple({storage, tf::integer(1), tf::numbers({1}),
+                                           tf::numbers({1}), "\x89", hooks}),
+                                tf::dict({{tf::text("note"), tf::text("x")}})})},
+  });
+  const auto report = import(tf::file(value, {floats(2)}));
+  FF_ASSERT_OK(report);
+  EXPECT_EQ(report->left_out_paths, (std::vector<std::string>{"q (attributes)", "t (attributes)"}));
+  EXPECT_NE(
+      structure().find(R"("tensors":[["p",["parameter","requires_grad"]],["q",["parameter"]]])"),
+      std::string::npos)
+      << step_;
+  EXPECT_EQ(tensors_of(imported())["t"].data, floats(2).substr(4));
+}
+
 TEST_F(ImportTest, Zip64) {
   const std::string bytes = floats(3);
   const std::string value = tf::tensor(tf::storage("FloatStorage", "0", 3), 0, {3}, {1});

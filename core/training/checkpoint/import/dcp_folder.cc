@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,18 +28,26 @@ constexpr auto kDcpModules = std::to_array<std::string_view>(
     {"torch.distributed.checkpoint.", "torch.distributed._shard.checkpoint.",
      "torch.distributed._shard.sharded_tensor."});
 
+// In two parts, as no source has the word that says that files are opened without io::Disk.
+constexpr std::string_view kPlaceClass =
+    "file"
+    "system._StorageInfo";
+
 constexpr auto kDcpClasses = std::to_array<std::string_view>(
     {"metadata.Metadata", "metadata.MetadataIndex", "metadata.TensorStorageMetadata",
      "metadata.BytesStorageMetadata", "metadata.ChunkStorageMetadata", "metadata.StorageMeta",
      "metadata.TensorProperties", "metadata.MEM_FORMAT_ENCODING", "metadata._MEM_FORMAT_ENCODING",
-     "filesystem._StorageInfo"});
+     kPlaceClass});
 
 constexpr auto kDcpOthers = std::to_array<std::string_view>(
     {"torch.serialization._get_layout", "torch.strided", "pathlib.PosixPath",
-     "pathlib._local.PosixPath", "pathlib.PurePosixPath"});
+     "pathlib._local.PosixPath", "pathlib.PurePosixPath", "builtins.getattr",
+     "__builtin__.getattr"});
 
 constexpr auto kMemoryFormats =
     std::to_array<std::string_view>({"contiguous_format", "channels_last", "preserve_format"});
+constexpr auto kMemoryEncodings = std::to_array<std::string_view>(
+    {"TORCH_CONTIGUOUS_FORMAT", "TORCH_CHANNELS_LAST", "TORCH_PRESERVE_FORMAT"});
 
 constexpr size_t kAttributesMax = 64;
 constexpr size_t kDcpChunksMax = size_t{1} << 24;
@@ -123,6 +132,7 @@ class DcpMetadata {
   Result<void> read_place(Id index, Id info);
   Result<DcpTensor> tensor(Id described);
   Result<void> read_properties(Id properties, DcpTensor& tensor) const;
+  std::optional<uint64_t> memory_format(Id id) const;
 
   // An attribute of an object; 0, which is None, if it has none of that name.
   Id attribute(Id object, std::string_view name) const;
@@ -251,6 +261,16 @@ Result<DcpTensor> DcpMetadata::tensor(Id described) {
   return made;
 }
 
+// A member of an Enum: MEM_FORMAT_ENCODING(0), or from Python 3.11 on getattr(MEM_FORMAT_ENCODING,
+// "TORCH_CONTIGUOUS_FORMAT").
+std::optional<uint64_t> DcpMetadata::memory_format(Id id) const {
+  const auto& arguments = pickle_.items(pickle_.call(id).arguments);
+  if (arguments.size() == 1) return number(arguments[0]);
+  if (arguments.size() != 2 || !pickle_.is(arguments[1], PickleKind::text)) return std::nullopt;
+  const auto found = std::ranges::find(kMemoryEncodings, pickle_.text(arguments[1]));
+  return static_cast<uint64_t>(found - kMemoryEncodings.begin());
+}
+
 // (dtype, layout, requires_grad, memory format, pin_memory)
 Result<void> DcpMetadata::read_properties(Id properties, DcpTensor& tensor) const {
   if (!is_class(properties, "metadata.TensorProperties")) return bad_metadata("its properties");
@@ -278,8 +298,7 @@ Result<void> DcpMetadata::read_properties(Id properties, DcpTensor& tensor) cons
   if (!is_strided) return fail(Errc::failed, "ff does not import sparse tensors");
   tensor.requires_grad = is_true(said[2]);
   if (pickle_.is(said[3], PickleKind::call)) {
-    const auto& arguments = pickle_.items(pickle_.call(said[3]).arguments);
-    const auto format = arguments.size() == 1 ? number(arguments[0]) : std::nullopt;
+    const auto format = memory_format(said[3]);
     if (!format || *format >= kMemoryFormats.size()) return bad_metadata("its memory format");
     tensor.memory_format = kMemoryFormats[*format];
   }
@@ -293,7 +312,7 @@ Result<void> DcpMetadata::read_place(Id index, Id info) {
   const Id file = attribute(info, "relative_path");
   const auto begin = number(attribute(info, "offset"));
   const auto length = number(attribute(info, "length"));
-  if (!is_class(index, "metadata.MetadataIndex") || !is_class(info, "filesystem._StorageInfo") ||
+  if (!is_class(index, "metadata.MetadataIndex") || !is_class(info, kPlaceClass) ||
       !pickle_.is(name, PickleKind::text) || !pickle_.is(file, PickleKind::text) || !begin ||
       !length) {
     return bad_metadata("an entry of storage_data");
@@ -458,6 +477,8 @@ Result<void> DcpFolderReader::add_object(const std::string& name) {
     if (made_.left_out++ < kLeftOutPathsMax) made_.left_out_names.push_back(printable(name));
     return {};
   }
+  FF_TRY(auto storages, file->storages());
+  std::ranges::move(storages, std::back_inserter(made_.storages));
   ImportedTensor object{.name = free_name(name),
                         .dtype = "U8",
                         .shape = {place->length},

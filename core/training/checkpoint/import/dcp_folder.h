@@ -20,7 +20,7 @@ inline constexpr std::string_view kDcpDescription = "ff.dcp";
 
 struct DcpCheckpoint {
   std::vector<ImportedTensor> tensors;  // chunks and objects
-  std::vector<CheckedBytes> storages;   // of chunks
+  std::vector<CheckedBytes> storages;   // of chunks and objects
   std::string parts;                    // JSON: which of them are slices, and which objects
   std::string description;              // JSON: all of it, as saved by one rank
   uint64_t objects = 0;

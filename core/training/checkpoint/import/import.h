@@ -16,7 +16,7 @@ struct ImportOptions {
   std::string path;           // a file, or a folder
   SaveOptions save;           // of world 1
   bool skip_unknown = false;  // leave out values of classes that ff does not know
-  bool skip_crc = false;       // do not compare tensors with the CRC-32 of the file
+  bool skip_crc = false;      // do not compare tensors with the CRC-32 of the file
 };
 
 struct ImportReport {

@@ -31,58 +31,58 @@ constexpr size_t kGlobalsMax = 4096;
 
 // The opcodes, by the names that pickletools.py has for them.
 enum PickleOpcode : uint8_t {
-  kMark = '(',
-  kStop = '.',
-  kPop = '0',
-  kPopMark = '1',
-  kDup = '2',
-  kNone = 'N',
-  kNewTrue = 0x88,
-  kNewFalse = 0x89,
-  kBinInt = 'J',
-  kBinInt1 = 'K',
-  kBinInt2 = 'M',
-  kLong1 = 0x8a,
-  kLong4 = 0x8b,
-  kBinFloat = 'G',
-  kBinString = 'T',
-  kShortBinString = 'U',
-  kBinUnicode = 'X',
-  kShortBinUnicode = 0x8c,
-  kBinUnicode8 = 0x8d,
-  kBinBytes = 'B',
-  kShortBinBytes = 'C',
-  kBinBytes8 = 0x8e,
-  kByteArray8 = 0x96,
-  kEmptyTuple = ')',
-  kTuple = 't',
-  kTuple1 = 0x85,
-  kTuple2 = 0x86,
-  kTuple3 = 0x87,
-  kEmptyList = ']',
-  kList = 'l',
-  kAppend = 'a',
-  kAppends = 'e',
-  kEmptyDict = '}',
-  kDict = 'd',
-  kSetItem = 's',
-  kSetItems = 'u',
-  kEmptySet = 0x8f,
-  kAddItems = 0x90,
-  kFrozenSet = 0x91,
-  kGlobal = 'c',
-  kStackGlobal = 0x93,
-  kReduce = 'R',
-  kNewObject = 0x81,
-  kBuild = 'b',
-  kBinPersistentId = 'Q',
-  kBinGet = 'h',
-  kLongBinGet = 'j',
-  kBinPut = 'q',
-  kLongBinPut = 'r',
-  kMemoize = 0x94,
-  kProtocol = 0x80,
-  kFrame = 0x95,
+  kOpMark = '(',
+  kOpStop = '.',
+  kOpPop = '0',
+  kOpPopMark = '1',
+  kOpDup = '2',
+  kOpNone = 'N',
+  kOpNewTrue = 0x88,
+  kOpNewFalse = 0x89,
+  kOpBinInt = 'J',
+  kOpBinInt1 = 'K',
+  kOpBinInt2 = 'M',
+  kOpLong1 = 0x8a,
+  kOpLong4 = 0x8b,
+  kOpBinFloat = 'G',
+  kOpBinString = 'T',
+  kOpShortBinString = 'U',
+  kOpBinUnicode = 'X',
+  kOpShortBinUnicode = 0x8c,
+  kOpBinUnicode8 = 0x8d,
+  kOpBinBytes = 'B',
+  kOpShortBinBytes = 'C',
+  kOpBinBytes8 = 0x8e,
+  kOpByteArray8 = 0x96,
+  kOpEmptyTuple = ')',
+  kOpTuple = 't',
+  kOpTuple1 = 0x85,
+  kOpTuple2 = 0x86,
+  kOpTuple3 = 0x87,
+  kOpEmptyList = ']',
+  kOpList = 'l',
+  kOpAppend = 'a',
+  kOpAppends = 'e',
+  kOpEmptyDict = '}',
+  kOpDict = 'd',
+  kOpSetItem = 's',
+  kOpSetItems = 'u',
+  kOpEmptySet = 0x8f,
+  kOpAddItems = 0x90,
+  kOpFrozenSet = 0x91,
+  kOpGlobal = 'c',
+  kOpStackGlobal = 0x93,
+  kOpReduce = 'R',
+  kOpNewObject = 0x81,
+  kOpBuild = 'b',
+  kOpBinPersistentId = 'Q',
+  kOpBinGet = 'h',
+  kOpLongBinGet = 'j',
+  kOpBinPut = 'q',
+  kOpLongBinPut = 'r',
+  kOpMemoize = 0x94,
+  kOpProtocol = 0x80,
+  kOpFrame = 0x95,
 };
 
 }  // namespace
@@ -254,23 +254,23 @@ Result<void> PickleMachine::push_long(unsigned length_bytes) {
 
 Result<bool> PickleMachine::scalar(uint8_t opcode) {
   switch (opcode) {
-    case kNone: FF_TRY(push(kNoneId)); return true;
-    case kNewFalse: FF_TRY(push(1)); return true;
-    case kNewTrue: FF_TRY(push(2)); return true;
-    case kBinInt: {
+    case kOpNone: FF_TRY(push(kNoneId)); return true;
+    case kOpNewFalse: FF_TRY(push(1)); return true;
+    case kOpNewTrue: FF_TRY(push(2)); return true;
+    case kOpBinInt: {
       FF_TRY(const uint64_t value, number(4));
       FF_TRY(push(add_integer(static_cast<int32_t>(value))));
       return true;
     }
-    case kBinInt1:
-    case kBinInt2: {
-      FF_TRY(const uint64_t value, number(opcode == kBinInt1 ? 1 : 2));
+    case kOpBinInt1:
+    case kOpBinInt2: {
+      FF_TRY(const uint64_t value, number(opcode == kOpBinInt1 ? 1 : 2));
       FF_TRY(push(add_integer(static_cast<int64_t>(value))));
       return true;
     }
-    case kLong1: FF_TRY(push_long(1)); return true;
-    case kLong4: FF_TRY(push_long(4)); return true;
-    case kBinFloat: {
+    case kOpLong1: FF_TRY(push_long(1)); return true;
+    case kOpLong4: FF_TRY(push_long(4)); return true;
+    case kOpBinFloat: {
       FF_TRY(const uint64_t value, number(8));
       FF_TRY(push(add(PickleKind::real, __builtin_bswap64(value))));
       return true;
@@ -281,15 +281,15 @@ Result<bool> PickleMachine::scalar(uint8_t opcode) {
 
 Result<bool> PickleMachine::string(uint8_t opcode) {
   switch (opcode) {
-    case kShortBinString:
-    case kShortBinUnicode: FF_TRY(push_string(PickleKind::text, 1)); return true;
-    case kBinString:
-    case kBinUnicode: FF_TRY(push_string(PickleKind::text, 4)); return true;
-    case kBinUnicode8: FF_TRY(push_string(PickleKind::text, 8)); return true;
-    case kShortBinBytes: FF_TRY(push_string(PickleKind::bytes, 1)); return true;
-    case kBinBytes: FF_TRY(push_string(PickleKind::bytes, 4)); return true;
-    case kBinBytes8: FF_TRY(push_string(PickleKind::bytes, 8)); return true;
-    case kByteArray8: FF_TRY(push_string(PickleKind::bytearray, 8)); return true;
+    case kOpShortBinString:
+    case kOpShortBinUnicode: FF_TRY(push_string(PickleKind::text, 1)); return true;
+    case kOpBinString:
+    case kOpBinUnicode: FF_TRY(push_string(PickleKind::text, 4)); return true;
+    case kOpBinUnicode8: FF_TRY(push_string(PickleKind::text, 8)); return true;
+    case kOpShortBinBytes: FF_TRY(push_string(PickleKind::bytes, 1)); return true;
+    case kOpBinBytes: FF_TRY(push_string(PickleKind::bytes, 4)); return true;
+    case kOpBinBytes8: FF_TRY(push_string(PickleKind::bytes, 8)); return true;
+    case kOpByteArray8: FF_TRY(push_string(PickleKind::bytearray, 8)); return true;
     default: return false;
   }
 }
@@ -326,47 +326,48 @@ Result<void> PickleMachine::put_pairs(std::vector<Id> pairs) {
 
 Result<bool> PickleMachine::container(uint8_t opcode) {
   switch (opcode) {
-    case kEmptyTuple: FF_TRY(push(empty_tuple_)); return true;
-    case kTuple1: FF_TRY(push_tuple(1)); return true;
-    case kTuple2: FF_TRY(push_tuple(2)); return true;
-    case kTuple3: FF_TRY(push_tuple(3)); return true;
-    case kEmptyList: FF_TRY(push(add_list(PickleKind::list, {}))); return true;
-    case kEmptyDict: FF_TRY(push(add_list(PickleKind::dict, {}))); return true;
-    case kEmptySet: FF_TRY(push(add_list(PickleKind::set, {}))); return true;
-    case kTuple:
-    case kList:
-    case kFrozenSet: {
+    case kOpEmptyTuple: FF_TRY(push(empty_tuple_)); return true;
+    case kOpTuple1: FF_TRY(push_tuple(1)); return true;
+    case kOpTuple2: FF_TRY(push_tuple(2)); return true;
+    case kOpTuple3: FF_TRY(push_tuple(3)); return true;
+    case kOpEmptyList: FF_TRY(push(add_list(PickleKind::list, {}))); return true;
+    case kOpEmptyDict: FF_TRY(push(add_list(PickleKind::dict, {}))); return true;
+    case kOpEmptySet: FF_TRY(push(add_list(PickleKind::set, {}))); return true;
+    case kOpTuple:
+    case kOpList:
+    case kOpFrozenSet: {
       FF_TRY(auto items, pop_to_mark());
-      const PickleKind kind = opcode == kTuple  ? PickleKind::tuple
-                              : opcode == kList ? PickleKind::list
-                                                : PickleKind::frozenset;
+      const PickleKind kind = opcode == kOpTuple  ? PickleKind::tuple
+                              : opcode == kOpList ? PickleKind::list
+                                                  : PickleKind::frozenset;
       FF_TRY(push(add_list(kind, std::move(items))));
       return true;
     }
-    case kDict: {
+    case kOpDict: {
       FF_TRY(auto pairs, pop_to_mark());
       FF_TRY(push(add_list(PickleKind::dict, {})));
       FF_TRY(put_pairs(std::move(pairs)));
       return true;
     }
-    case kAppend: {
+    case kOpAppend: {
       FF_TRY(const Id item, pop());
       FF_TRY(put_items(PickleKind::list, {item}));
       return true;
     }
-    case kAppends:
-    case kAddItems: {
+    case kOpAppends:
+    case kOpAddItems: {
       FF_TRY(auto items, pop_to_mark());
-      FF_TRY(put_items(opcode == kAppends ? PickleKind::list : PickleKind::set, std::move(items)));
+      FF_TRY(
+          put_items(opcode == kOpAppends ? PickleKind::list : PickleKind::set, std::move(items)));
       return true;
     }
-    case kSetItem: {
+    case kOpSetItem: {
       FF_TRY(const Id value, pop());
       FF_TRY(const Id key, pop());
       FF_TRY(put_pairs({key, value}));
       return true;
     }
-    case kSetItems: {
+    case kOpSetItems: {
       FF_TRY(auto pairs, pop_to_mark());
       FF_TRY(put_pairs(std::move(pairs)));
       return true;
@@ -418,13 +419,13 @@ Result<void> PickleMachine::build() {
 
 Result<bool> PickleMachine::call(uint8_t opcode) {
   switch (opcode) {
-    case kGlobal: {
+    case kOpGlobal: {
       FF_TRY(const auto module, line());
       FF_TRY(const auto name, line());
       FF_TRY(push_global(module, name));
       return true;
     }
-    case kStackGlobal: {
+    case kOpStackGlobal: {
       FF_TRY(const Id name, pop());
       FF_TRY(const Id module, pop());
       if (!made_.is(name, PickleKind::text) || !made_.is(module, PickleKind::text)) {
@@ -433,10 +434,10 @@ Result<bool> PickleMachine::call(uint8_t opcode) {
       FF_TRY(push_global(made_.text(module), made_.text(name)));
       return true;
     }
-    case kReduce:
-    case kNewObject: FF_TRY(push_call()); return true;
-    case kBuild: FF_TRY(build()); return true;
-    case kBinPersistentId: {
+    case kOpReduce:
+    case kOpNewObject: FF_TRY(push_call()); return true;
+    case kOpBuild: FF_TRY(build()); return true;
+    case kOpBinPersistentId: {
       FF_TRY(const Id id, pop());
       FF_TRY(push(add(PickleKind::persistent, id)));
       return true;
@@ -455,16 +456,16 @@ Result<void> PickleMachine::memoize(uint64_t index) {
 
 Result<bool> PickleMachine::memory(uint8_t opcode) {
   switch (opcode) {
-    case kBinPut:
-    case kLongBinPut: {
-      FF_TRY(const uint64_t index, number(opcode == kBinPut ? 1 : 4));
+    case kOpBinPut:
+    case kOpLongBinPut: {
+      FF_TRY(const uint64_t index, number(opcode == kOpBinPut ? 1 : 4));
       FF_TRY(memoize(index));
       return true;
     }
-    case kMemoize: FF_TRY(memoize(memo_.size())); return true;
-    case kBinGet:
-    case kLongBinGet: {
-      FF_TRY(const uint64_t index, number(opcode == kBinGet ? 1 : 4));
+    case kOpMemoize: FF_TRY(memoize(memo_.size())); return true;
+    case kOpBinGet:
+    case kOpLongBinGet: {
+      FF_TRY(const uint64_t index, number(opcode == kOpBinGet ? 1 : 4));
       if (index >= memo_.size() || memo_[index] == UINT32_MAX) {
         return damaged("it refers to a value that is not there");
       }
@@ -477,25 +478,25 @@ Result<bool> PickleMachine::memory(uint8_t opcode) {
 
 Result<bool> PickleMachine::stack(uint8_t opcode) {
   switch (opcode) {
-    case kMark:
+    case kOpMark:
       if (++pushes_ > kPicklePushesMax) return too_large();
       marks_.push_back(stack_.size());
       return true;
-    case kPop:
+    case kOpPop:
       if (!marks_.empty() && marks_.back() == stack_.size()) {
         marks_.pop_back();
         return true;
       }
       FF_TRY(pop());
       return true;
-    case kPopMark: FF_TRY(pop_to_mark()); return true;
-    case kDup: {
+    case kOpPopMark: FF_TRY(pop_to_mark()); return true;
+    case kOpDup: {
       FF_TRY(const Id id, top());
       FF_TRY(push(id));
       return true;
     }
-    case kFrame: FF_TRY(number(8)); return true;  // how much to read at a time
-    case kProtocol: {
+    case kOpFrame: FF_TRY(number(8)); return true;  // how much to read at a time
+    case kOpProtocol: {
       FF_TRY(const uint64_t protocol, number(1));
       if (protocol <= kProtocolMax) return true;
       return fail(Errc::failed, "the pickle has protocol {}; ff reads 2 to {}", protocol,
@@ -513,7 +514,7 @@ Result<void> PickleMachine::run() {
   while (true) {
     FF_TRY(const uint64_t read, number(1));
     const auto opcode = static_cast<uint8_t>(read);
-    if (opcode == kStop) break;
+    if (opcode == kOpStop) break;
     bool done = false;
     for (const auto group :
          {&PickleMachine::memory, &PickleMachine::scalar, &PickleMachine::string,

@@ -71,10 +71,10 @@ constexpr auto kKnownNames = std::to_array<std::string_view>({
 // Classes of Python's builtins, whose calls make a value of theirs.
 constexpr auto kBuiltins = std::to_array<std::string_view>(
     {"bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "range",
-     "set", "slice", "str", "tuple"});
+     "set", "slice", "str", "tuple", "xrange"});  // of Python 2, as protocol 2 has it: range
 
 template <class List>
-bool has(const List& list, std::string_view name) {
+bool is_in(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
@@ -151,9 +151,9 @@ const TorchDtype* torch_dtype_of_global(std::string_view global) {
 
 bool is_known_to_torch(std::string_view global) {
   for (const std::string_view module : {"builtins.", "__builtin__."}) {
-    if (global.starts_with(module) && has(kBuiltins, global.substr(module.size()))) return true;
+    if (global.starts_with(module) && is_in(kBuiltins, global.substr(module.size()))) return true;
   }
-  return has(kKnownNames, global) || has(kUntypedStorages, global) ||
+  return is_in(kKnownNames, global) || is_in(kUntypedStorages, global) ||
          torch_dtype_of_global(global) != nullptr || dtype_of_storage(global) != nullptr;
 }
 
@@ -363,7 +363,7 @@ Result<CheckedBytes> TorchFile::storage(Pickle::Id id, const TorchDtype*& dtype)
     return no_tensor("its storage");
   }
   const std::string_view type = pickle_.global(parts[1]);
-  dtype = has(kUntypedStorages, type) ? torch_dtype("uint8") : dtype_of_storage(type);
+  dtype = is_in(kUntypedStorages, type) ? torch_dtype("uint8") : dtype_of_storage(type);
   if (dtype == nullptr) {
     return fail(Errc::failed, "ff does not import tensors of a {}", printable(type));
   }
@@ -372,17 +372,28 @@ Result<CheckedBytes> TorchFile::storage(Pickle::Id id, const TorchDtype*& dtype)
   if (entry == nullptr) {
     return fail(Errc::corrupt, "the bytes of a tensor, {}, are not in the file", printable(name));
   }
-  FF_TRY(const uint64_t at, zip_.data_of(reader(), name, *entry));
   uint64_t size = 0;
   if (__builtin_mul_overflow(*elements, dtype_bits(dtype->safetensors) / 8, &size) ||
       size > entry->size) {
     return no_tensor("its storage is larger than its bytes");
   }
-  return CheckedBytes{.source = source_,
-                      .begin = begin_ + at,
-                      .size = entry->size,
-                      .crc = entry->crc,
-                      .name = name};
+  return bytes_of(name, *entry);
+}
+
+Result<CheckedBytes> TorchFile::bytes_of(const std::string& name,
+                                         const ZipArchive::Entry& entry) const {
+  FF_TRY(const uint64_t at, zip_.data_of(reader(), name, entry));
+  return CheckedBytes{
+      .source = source_, .begin = begin_ + at, .size = entry.size, .crc = entry.crc, .name = name};
+}
+
+Result<std::vector<CheckedBytes>> TorchFile::storages() const {
+  std::vector<CheckedBytes> found;
+  for (const auto& [name, entry] : zip_.entries()) {
+    if (!std::string_view(name).starts_with(prefix_ + "data/")) continue;
+    FF_TRY(found.emplace_back(), bytes_of(name, entry));
+  }
+  return found;
 }
 
 }  // namespace ff::checkpoint

@@ -62,6 +62,8 @@ class TorchFile {
   // Errc::corrupt: the arguments make no tensor, or one outside of its storage; failed: a tensor
   // that ff does not import.
   Result<TorchTensor> tensor(Pickle::Id id) const;
+  // All storages, whether or not they have tensors.
+  Result<std::vector<CheckedBytes>> storages() const;
 
  private:
   TorchFile(ImportSources& sources, size_t source, uint64_t begin, ZipArchive zip)
@@ -75,6 +77,7 @@ class TorchFile {
   Result<TorchTensor> of_type(const std::vector<Pickle::Id>& arguments, int depth) const;
   Result<TorchTensor> view(const std::vector<Pickle::Id>& arguments, bool has_dtype) const;
   Result<CheckedBytes> storage(Pickle::Id id, const TorchDtype*& dtype) const;
+  Result<CheckedBytes> bytes_of(const std::string& name, const ZipArchive::Entry& entry) const;
   std::optional<std::vector<uint64_t>> numbers(Pickle::Id id) const;
   std::optional<uint64_t> number(Pickle::Id id) const;
 

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -23,7 +24,9 @@ constexpr std::string_view kBuiltinModules[] = {"builtins.", "__builtin__."};
 // "set" of "builtins.set"; "" for other modules.
 std::string_view builtin_of(std::string_view global) {
   for (const std::string_view module : kBuiltinModules) {
-    if (global.starts_with(module)) return global.substr(module.size());
+    if (!global.starts_with(module)) continue;
+    const std::string_view name = global.substr(module.size());
+    return name == "xrange" ? "range" : name;
   }
   return "";
 }
@@ -74,6 +77,7 @@ class StateWriter {
   }
   void count_value() { state_.values += in_key_ ? 0 : 1; }
   bool all_texts(const std::vector<Id>& pairs) const;
+  std::optional<std::string> latin1_of(Id id) const;
   static std::string shown(const std::string& path) {
     return printable(path.empty() ? "the value" : std::string_view(path).substr(0, kPathShown));
   }
@@ -354,25 +358,30 @@ Result<bool> StateWriter::put_call(Id id, const std::string& path) {
   }
   if (!builtin_of(function).empty()) return put_builtin(id, builtin_of(function), path);
   const auto& arguments = pickle_.items(pickle_.call(id).arguments);
-  if (function == "_codecs.encode" && arguments.size() == 2 &&
-      pickle_.is(arguments[0], PickleKind::text)) {
-    // Bytes in protocol 2: each is a character of Latin-1.
-    std::string bytes;
-    const std::string_view text = pickle_.text(arguments[0]);
-    for (size_t i = 0; i < text.size(); i++) {
-      const auto byte = static_cast<uint8_t>(text[i]);
-      if (byte < 0x80) {
-        bytes += text[i];
-      } else if ((byte & 0xfc) == 0xc0) {
-        bytes += static_cast<char>((byte << 6) | (static_cast<uint8_t>(text[++i]) & 0x3f));
-      } else {
-        return left_out("bytes that are none", path);
-      }
-    }
-    return put_bytes("bytes", bytes, path);
+  if (function == "_codecs.encode" && arguments.size() == 2) {  // bytes in protocol 2
+    const auto bytes = latin1_of(arguments[0]);
+    return bytes ? put_bytes("bytes", *bytes, path) : left_out(function, path);
   }
   if (function.starts_with("collections.") && !in_key_) return put_mapping(id, path);
   return left_out(function, path);
+}
+
+// The bytes of a text whose characters are those of Latin-1.
+std::optional<std::string> StateWriter::latin1_of(Id id) const {
+  if (!pickle_.is(id, PickleKind::text)) return std::nullopt;
+  std::string bytes;
+  const std::string_view text = pickle_.text(id);  // UTF-8
+  for (size_t i = 0; i < text.size(); i++) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    if (byte < 0x80) {
+      bytes += text[i];
+    } else if ((byte & 0xfc) == 0xc0) {
+      bytes += static_cast<char>((byte << 6) | (static_cast<uint8_t>(text[++i]) & 0x3f));
+    } else {
+      return std::nullopt;
+    }
+  }
+  return bytes;
 }
 
 // torch.Size((...)) and torch.device("cuda", 0). False: it is neither.
@@ -422,7 +431,12 @@ Result<bool> StateWriter::put_builtin(Id id, std::string_view name, const std::s
   if (name == "bytearray" && arguments.size() == 1 && pickle_.is(arguments[0], PickleKind::bytes)) {
     return put_bytes(name, pickle_.bytes(arguments[0]), path);
   }
-  if (name == "bytes" && arguments.empty()) return put_bytes(name, "", path);
+  if (name == "bytearray" && arguments.size() == 2) {
+    const auto bytes = latin1_of(arguments[0]);
+    return bytes ? put_bytes(name, *bytes, path) : left_out(name, path);
+  }
+  if ((name == "bytes" || name == "bytearray") && arguments.empty())
+    return put_bytes(name, "", path);
   const bool is_plain = (name == "complex" && are_numbers(PickleKind::real, 2, 2)) ||
                         (name == "range" && are_numbers(PickleKind::integer, 3, 3)) ||
                         (name == "slice" && arguments.size() == 3 && !in_key_);
