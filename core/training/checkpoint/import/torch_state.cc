@@ -77,7 +77,7 @@ class StateWriter {
   }
   void count_value() { state_.values += in_key_ ? 0 : 1; }
   bool all_texts(const std::vector<Id>& pairs) const;
-  std::optional<std::string> latin1_of(Id id) const;
+  std::optional<std::string> bytes_of(Id id) const;
   static std::string shown(const std::string& path) {
     return printable(path.empty() ? "the value" : std::string_view(path).substr(0, kPathShown));
   }
@@ -357,20 +357,19 @@ Result<bool> StateWriter::put_call(Id id, const std::string& path) {
     return there ? Result<bool>(true) : left_out(function, path);
   }
   if (!builtin_of(function).empty()) return put_builtin(id, builtin_of(function), path);
-  const auto& arguments = pickle_.items(pickle_.call(id).arguments);
-  if (function == "_codecs.encode" && arguments.size() == 2) {  // bytes in protocol 2
-    const auto bytes = latin1_of(arguments[0]);
-    return bytes ? put_bytes("bytes", *bytes, path) : left_out(function, path);
-  }
+  if (const auto bytes = bytes_of(id)) return put_bytes("bytes", *bytes, path);
   if (function.starts_with("collections.") && !in_key_) return put_mapping(id, path);
   return left_out(function, path);
 }
 
-// The bytes of a text whose characters are those of Latin-1.
-std::optional<std::string> StateWriter::latin1_of(Id id) const {
-  if (!pickle_.is(id, PickleKind::text)) return std::nullopt;
+// Of bytes; in protocol 2 they are _codecs.encode(TEXT, "latin1"), a character for each byte.
+std::optional<std::string> StateWriter::bytes_of(Id id) const {
+  if (pickle_.is(id, PickleKind::bytes)) return std::string(pickle_.bytes(id));
+  if (pickle_.function(id) != "_codecs.encode") return std::nullopt;
+  const auto& arguments = pickle_.items(pickle_.call(id).arguments);
+  if (arguments.size() != 2 || !pickle_.is(arguments[0], PickleKind::text)) return std::nullopt;
   std::string bytes;
-  const std::string_view text = pickle_.text(id);  // UTF-8
+  const std::string_view text = pickle_.text(arguments[0]);  // UTF-8
   for (size_t i = 0; i < text.size(); i++) {
     const auto byte = static_cast<uint8_t>(text[i]);
     if (byte < 0x80) {
@@ -428,11 +427,8 @@ Result<bool> StateWriter::put_builtin(Id id, std::string_view name, const std::s
   if (is_set && !(in_key_ && name == "set") && arguments.empty()) {
     return put_set(name, call.items, path);
   }
-  if (name == "bytearray" && arguments.size() == 1 && pickle_.is(arguments[0], PickleKind::bytes)) {
-    return put_bytes(name, pickle_.bytes(arguments[0]), path);
-  }
-  if (name == "bytearray" && arguments.size() == 2) {
-    const auto bytes = latin1_of(arguments[0]);
+  if (name == "bytearray" && arguments.size() == 1) {
+    const auto bytes = bytes_of(arguments[0]);
     return bytes ? put_bytes(name, *bytes, path) : left_out(name, path);
   }
   if ((name == "bytes" || name == "bytearray") && arguments.empty())
