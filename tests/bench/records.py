@@ -49,7 +49,8 @@ def raw(paths, options):
     done = subprocess.run(
         ["fio", "--name=raw", f"--filename={':'.join(paths)}", "--readonly", "--rw=randread", "--direct=1",
          f"--bs={block}", "--ioengine=io_uring", f"--iodepth={options.batch}", "--time_based",
-         f"--runtime={options.seconds}", "--file_service_type=random", "--output-format=json"],
+         f"--runtime={options.seconds}", "--file_service_type=random",
+         "--output-format=json"],
         check=True, capture_output=True, text=True)
     return json.loads(done.stdout)["jobs"][0]["read"]["iops"]
 

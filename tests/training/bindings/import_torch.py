@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # `ff checkpoint import` of what PyTorch has written: values of torch.save() that ff.load() gives
-# back to the bit, folders of torch.distributed.checkpoint of one and of two ranks and of PyTorch 2's
-# classes, and files that are hostile, old or no state. Without PyTorch: skipped.
+# back to the bit, folders of torch.distributed.checkpoint of one and of two ranks and of the
+# classes of PyTorch 2, and files that are hostile, old or no state. Without PyTorch: skipped.
 """usage: import_torch.py FOLDER FF, where the package ff and libff.so are, and the binary"""
 import collections
 import datetime
