@@ -48,7 +48,8 @@ def raw(paths, options):
     block = options.bytes // 4096 * 4096
     done = subprocess.run(
         ["fio", "--name=raw", f"--filename={':'.join(paths)}", "--readonly", "--rw=randread",
-         "--direct=1", f"--bs={block}", "--ioengine=io_uring", f"--iodepth={options.batch}", "--time_based",
+         "--direct=1", f"--bs={block}", "--ioengine=io_uring",
+         f"--iodepth={options.batch}", "--time_based",
          f"--runtime={options.seconds}", "--file_service_type=random",
          "--output-format=json"],
         check=True, capture_output=True, text=True)
