@@ -11,7 +11,7 @@ _ff_subs() {
     'admin user') reply='add token list remove' ;;
     'allreduce') reply='bench run' ;;
     'bench') reply='disk digest chain io files ring meta kv chunk net' ;;
-    'checkpoint') reply='save load list show diff latest verify repair forget prune export salvage watch plan' ;;
+    'checkpoint') reply='save load list show diff latest verify repair forget prune export import salvage watch plan' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
     'generate') reply='docs systemd cron' ;;
     'record') reply='pack split show ls cat verify' ;;
@@ -78,6 +78,7 @@ _ff_options() {
     'checkpoint forget') reply='--run --all --keep-last --keep-every --keep-within --dry-run -n --yes -y --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint prune') reply='--grace --wait --dry-run -n --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint export') reply='--file --tensor --rank --force --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'checkpoint import') reply='--run --step --skip-unknown --skip-crc --replace --compress --no-compress --digest --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint salvage') reply='--timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint watch') reply='--run --compress --no-compress --opaque --digest --settle --once --timeout --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'checkpoint plan') reply='--save-seconds --mtbf --nodes --restart --every --store --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -104,7 +105,7 @@ _ff_options() {
     'help') reply='--install --versions --json --no-header --quiet -q --verbose -v --help -h' ;;
     'mount') reply='--meta --memory --threads --read-only --no-read-only --allow-other --no-allow-other --delegations --no-delegations --wait --no-wait --io-uring --no-io-uring --detach --log --replace --dry-run --options -o --http --log-json --no-log-json --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'record') reply='--threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
-    'record pack') reply='--part-size --force -f --resume --timeout --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'record pack') reply='--part-size --tar --names --force -f --resume --timeout --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'record split') reply='--into --force -f --timeout --threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'record show') reply='--threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'record ls') reply='--threads --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -542,6 +543,16 @@ _ff_value() {
     'checkpoint export --net') reply='auto|tcp|verbs' ;;
     'checkpoint export --key') reply='file' ;;
     'checkpoint export --token') reply='file' ;;
+    'checkpoint import --run') reply='any' ;;
+    'checkpoint import --step') reply='any' ;;
+    'checkpoint import --digest') reply='xxh128|sha256' ;;
+    'checkpoint import --timeout') reply='any' ;;
+    'checkpoint import --store') reply='dir' ;;
+    'checkpoint import --threads') reply='any' ;;
+    'checkpoint import --meta') reply='any' ;;
+    'checkpoint import --net') reply='auto|tcp|verbs' ;;
+    'checkpoint import --key') reply='file' ;;
+    'checkpoint import --token') reply='file' ;;
     'checkpoint salvage --timeout') reply='any' ;;
     'checkpoint salvage --store') reply='dir' ;;
     'checkpoint salvage --threads') reply='any' ;;
@@ -1008,6 +1019,7 @@ _ff_argument() {
     'checkpoint forget '*) reply='any' ;;
     'checkpoint export '0) reply='any' ;;
     'checkpoint export '1) reply='file' ;;
+    'checkpoint import '0) reply='file' ;;
     'checkpoint salvage '0) reply='any' ;;
     'checkpoint salvage '1) reply='dir' ;;
     'checkpoint watch '0) reply='dir' ;;

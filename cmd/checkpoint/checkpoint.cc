@@ -1,5 +1,5 @@
 // `ff checkpoint`: the common options of its subcommands, and the context that training/checkpoint
-// needs. Subcommands: save.cc, load.cc, list.cc, keep.cc.
+// needs. Subcommands: save.cc, import.cc, load.cc, list.cc, keep.cc.
 #include "cmd/checkpoint/checkpoint.h"
 
 #include <algorithm>
@@ -115,6 +115,7 @@ void declare_checkpoint(Command& checkpoint) {
   declare_checkpoint_forget(checkpoint, common);
   declare_checkpoint_prune(checkpoint, common);
   declare_checkpoint_export(checkpoint, common);
+  declare_checkpoint_import(checkpoint, common);
   declare_checkpoint_salvage(checkpoint, common);
   declare_checkpoint_watch(checkpoint, common);
   declare_checkpoint_plan(checkpoint);

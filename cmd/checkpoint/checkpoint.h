@@ -56,11 +56,17 @@ class CheckpointSession {
 // User, host and version for the index of a checkpoint.
 checkpoint::SaverIdentity identity(io::Disk& disk);
 
+// What `ff checkpoint save` prints of a save; `rank` is the one that has saved.
+Json save_report_json(const checkpoint::SaveReport& report);
+void print_report(Output& out, const checkpoint::SaveReport& report, uint32_t rank,
+                  const std::optional<DeviceSpeed>& device);
+
 // "2.31GiB in 1.2s, 1.93GiB/s", and the percentage of the device speed if that was measured.
 std::string format_speed(uint64_t bytes, int64_t elapsed_ns, std::optional<double> device_rate);
 
 void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_watch(Command& checkpoint, CheckpointOptions& common);
+void declare_checkpoint_import(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_load(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_export(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_salvage(Command& checkpoint, CheckpointOptions& common);

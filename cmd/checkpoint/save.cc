@@ -114,45 +114,6 @@ std::string_view outcome_name(checkpoint::SaveOutcome outcome) {
   return "";
 }
 
-Json save_report_json(const checkpoint::SaveReport& report) {
-  return {{"run", report.name.run},
-          {"step", report.name.step},
-          {"outcome", outcome_name(report.outcome)},
-          {"files", report.files},
-          {"tensors", report.tensors},
-          {"bytes", report.bytes},
-          {"zero_bytes", report.zero_bytes},
-          {"chunks_new", report.chunks_new},
-          {"chunks_reused", report.chunks_reused},
-          {"bytes_written", report.bytes_written},
-          {"missing_ranks", report.missing_ranks},
-          {"seconds", to_seconds(report.elapsed_ns)}};
-}
-
-void print_report(Output& out, const checkpoint::SaveReport& report, uint32_t rank,
-                  const std::optional<DeviceSpeed>& device) {
-  for (const auto& warning : report.warnings) out.warn("{}", warning);
-  const auto rate = device ? std::optional(device->write) : std::nullopt;
-  switch (report.outcome) {
-    case checkpoint::SaveOutcome::already_there:
-      out.line("{} exists already with the same content", report.name.text());
-      return;
-    case checkpoint::SaveOutcome::waiting:
-      out.line("{}: rank {} is stored; waiting for {} more", report.name.text(), rank,
-               report.missing_ranks);
-      break;
-    case checkpoint::SaveOutcome::committed: out.line("{}", report.name.text()); break;
-  }
-  out.note("saved {}", format_speed(report.bytes, report.elapsed_ns, rate));
-  // The header of a chunk file makes this percentage useless for tiny inputs.
-  const double share =
-      static_cast<double>(report.bytes_written) / static_cast<double>(report.bytes);
-  const std::string percent =
-      report.bytes > 0 && share < 2 ? fmt::format(" ({:.1f}%)", 100 * share) : "";
-  out.note("wrote {}{}: {} new chunks, {} reused", format_size(report.bytes_written), percent,
-           format_count(report.chunks_new), format_count(report.chunks_reused));
-}
-
 Result<void> fill_options(SaveArguments& arguments, CheckpointSession& run) {
   checkpoint::SaveOptions& options = arguments.options;
   options.identity = identity(run.context().disk);
@@ -248,6 +209,45 @@ Result<void> run_watch(Session& session, const CheckpointOptions& common,
 }
 
 }  // namespace
+
+Json save_report_json(const checkpoint::SaveReport& report) {
+  return {{"run", report.name.run},
+          {"step", report.name.step},
+          {"outcome", outcome_name(report.outcome)},
+          {"files", report.files},
+          {"tensors", report.tensors},
+          {"bytes", report.bytes},
+          {"zero_bytes", report.zero_bytes},
+          {"chunks_new", report.chunks_new},
+          {"chunks_reused", report.chunks_reused},
+          {"bytes_written", report.bytes_written},
+          {"missing_ranks", report.missing_ranks},
+          {"seconds", to_seconds(report.elapsed_ns)}};
+}
+
+void print_report(Output& out, const checkpoint::SaveReport& report, uint32_t rank,
+                  const std::optional<DeviceSpeed>& device) {
+  for (const auto& warning : report.warnings) out.warn("{}", warning);
+  const auto rate = device ? std::optional(device->write) : std::nullopt;
+  switch (report.outcome) {
+    case checkpoint::SaveOutcome::already_there:
+      out.line("{} exists already with the same content", report.name.text());
+      return;
+    case checkpoint::SaveOutcome::waiting:
+      out.line("{}: rank {} is stored; waiting for {} more", report.name.text(), rank,
+               report.missing_ranks);
+      break;
+    case checkpoint::SaveOutcome::committed: out.line("{}", report.name.text()); break;
+  }
+  out.note("saved {}", format_speed(report.bytes, report.elapsed_ns, rate));
+  // The header of a chunk file makes this percentage useless for tiny inputs.
+  const double share =
+      static_cast<double>(report.bytes_written) / static_cast<double>(report.bytes);
+  const std::string percent =
+      report.bytes > 0 && share < 2 ? fmt::format(" ({:.1f}%)", 100 * share) : "";
+  out.note("wrote {}{}: {} new chunks, {} reused", format_size(report.bytes_written), percent,
+           format_count(report.chunks_new), format_count(report.chunks_reused));
+}
 
 void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common) {
   auto& save = checkpoint.sub("save", "Save files, directories or standard input");

@@ -5,8 +5,10 @@
 #include <csignal>
 
 #include "cmd/record/record.h"
+#include "platform/base/text.h"
 #include "platform/base/units.h"
 #include "platform/io/files.h"
+#include "training/record/names.h"
 #include "training/record/verify.h"
 
 namespace ff::cmd {
@@ -64,19 +66,24 @@ Result<void> run_record_ls(Session& session, const RecordOptions& common, Words 
                                   {"BYTES", Align::right},
                                   {"CRC32"},
                                   {"OFFSET", Align::right},
-                                  {"FILE"}});
+                                  {"FILE"},
+                                  {"NAME"}});
   for (const auto& file : reader->files()) {
+    FF_TRY(const auto names,
+           record::read_names(run->disk(), file.open->path(), file.index.samples()));
     for (uint64_t i = 0; i < file.index.samples(); i++) {
       FF_TRY(session.stop.check());
       const std::string crc = fmt::format("{:08x}", file.index.checksums[i]);
       table.row({std::to_string(file.first + i), std::to_string(file.index.bytes_of(i)), crc,
-                 std::to_string(file.index.offsets[i]), file.open->path()});
+                 std::to_string(file.index.offsets[i]), file.open->path(),
+                 names ? printable((*names)[i]) : ""});
       if (!session.out.mode().json) continue;
       samples.push_back({{"sample", file.first + i},
                          {"bytes", file.index.bytes_of(i)},
                          {"crc32", crc},
                          {"offset", file.index.offsets[i]},
                          {"path", file.open->path()}});
+      if (names) samples.back()["name"] = printable((*names)[i]);
     }
   }
   session.out.data({{"samples", std::move(samples)}});
@@ -152,7 +159,8 @@ void declare_lists(Command& record, RecordOptions& common) {
 
   Command& ls = record.sub("ls", "List the samples of FFRecord files");
   auto& listed = ls.keep<Words>();
-  ls.about("Prints number, length, CRC-32 and place of each sample.");
+  ls.about(
+      "Prints number, length, CRC-32 and place of each sample, and its name if pack wrote names.");
   ls.argument("PATH", file(listed, "PATH"), "FFRecord files or directories of them").required();
   ls.example("ff record ls train/PART_00000.ffr", "the samples of one file");
   ls.run([&](Session& session) { return run_record_ls(session, common, listed); });

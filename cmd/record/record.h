@@ -31,6 +31,8 @@ class RecordSession {
   static Result<std::unique_ptr<RecordSession>> open(Session& session, const RecordOptions& options,
                                                      std::vector<std::string*> paths);
 
+  io::SystemDisk& local_disk() { return local_; }
+  Rng& rng() { return rng_; }
   io::Disk& disk() { return cluster_ != nullptr ? cluster_->disk() : local_; }
   record::RunContext& work() { return work_; }
   // Of all FFRecord files that `paths` name.

@@ -60,6 +60,57 @@ TEST_F(RecordCommand, PacksListsPrintsAndVerifies) {
   EXPECT_EQ(record({"cat", "@half/PART_00001.ffr", "4"}).out, std::string(1000, '9'));
 }
 
+// What tar writes in its formats, from files and from a pipe, with names that need more than its
+// oldest header.
+TEST_F(RecordCommand, PacksTarArchivesWithNames) {
+  const std::string deep = std::string(90, 'd') + "/" + std::string(120, 'f');
+  write_file(dir_.path() / "in" / deep, "deep");
+  std::filesystem::create_symlink("0.txt", dir_.path() / "in" / "link");
+  for (const std::string format : {"gnu", "pax", "ustar"}) {
+    const std::string tar = dir_ / (format + ".tar");
+    std::vector<std::string> words = {
+        "/usr/bin/tar", "--format=" + format, "--sort=name", "-C", dir_ / "in", "-cf", tar, "."};
+    if (format == "ustar") words.insert(words.end() - 1, "--exclude=" + std::string(120, 'f'));
+    ASSERT_EQ(run({.argv = words}).exit, 0) << format;
+    const ProcessResult packed = record(
+        {"pack", "--tar", "--names", "@" + format + ".tar", "@" + format, "--part-size", "4000"});
+    EXPECT_EQ(packed.exit, 0) << packed.err;
+    EXPECT_NE(packed.err.find("1 links and special files are left out"), std::string::npos);
+    const Json listed = data({"ls", "@" + format})["samples"];
+    ASSERT_EQ(listed.size(), format == "ustar" ? 10u : 11u);
+    EXPECT_EQ(listed[4]["name"], "4.txt");
+    EXPECT_EQ(record({"cat", "@" + format, "4", "9"}).out,
+              std::string(1000, '4') + std::string(1000, '9'));
+    if (format != "ustar") {
+      EXPECT_EQ(listed[10]["name"], deep);
+    }
+  }
+  const std::string piped = fmt::format("cat '{}' | '{}' record pack --tar --names - '{}'",
+                                        dir_ / "gnu.tar", FF_BINARY, dir_ / "piped.ffr");
+  ASSERT_EQ(run({.argv = {"/bin/sh", "-c", piped}, .env = {{"TMPDIR", dir_ / ""}}}).exit, 0);
+  EXPECT_EQ(read_file(dir_ / "piped.ffr.names"),
+            "0.txt\n1.txt\n2.txt\n3.txt\n4.txt\n5.txt\n6.txt\n7.txt\n8.txt\n9.txt\n" + deep + "\n");
+  // Names of files, which a split takes along, and which a pack without them removes.
+  ASSERT_EQ(record({"pack", "--names", "@in", "@named.ffr"}).exit, 0);
+  ASSERT_EQ(record({"split", "@named.ffr", "@parts", "--into", "2"}).exit, 0);
+  EXPECT_EQ(read_file(dir_ / "parts/PART_00001.ffr.names"),
+            "6.txt\n7.txt\n8.txt\n9.txt\n" + deep + "\n");
+  ASSERT_EQ(record({"pack", "--force", "@in", "@named.ffr"}).exit, 0);
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "named.ffr.names"));
+  // Resuming keeps parts that have their names, too.
+  const auto resumed = [&] {
+    return data({"pack", "--tar", "--names", "--resume", "--part-size", "4000", "@gnu.tar",
+                 "@gnu"})["kept"];
+  };
+  EXPECT_EQ(resumed(), 3);
+  std::filesystem::remove(dir_ / "gnu/PART_00001.ffr.names");
+  EXPECT_EQ(resumed(), 2);
+  EXPECT_EQ(resumed(), 3);
+  EXPECT_EQ(record({"pack", "-", "@x.ffr"}).exit, 2);
+  EXPECT_EQ(record({"pack", "--tar", "--resume", "-", "@x.ffr"}).exit, 2);
+  EXPECT_EQ(record({"pack", "--tar", "@in/0.txt", "@x.ffr"}).exit, 3);
+}
+
 TEST_F(RecordCommand, DamageIsNamedAndExitsWithThree) {
   ASSERT_EQ(record({"pack", "@in", "@a.ffr"}).exit, 0);
   std::fstream file(dir_ / "a.ffr", std::ios::in | std::ios::out | std::ios::binary);

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "platform/io/files.h"
+#include "training/record/names.h"
+#include "training/record/tar.h"
 
 namespace ff::record {
 
@@ -25,8 +28,15 @@ std::string without_slashes(std::string path) {
   return path;
 }
 
-// Whether `part` exists with the samples of `source`.
-bool is_complete(io::Disk& disk, const SampleSource& source, const Part& part) {
+std::vector<std::string> names_of(const SampleSource& source, const Part& part) {
+  std::vector<std::string> names;
+  names.reserve(part.samples);
+  for (uint64_t i = 0; i < part.samples; i++) names.push_back(source.name(part.first + i));
+  return names;
+}
+
+// Whether `part` exists with the samples of `source`, and their names if they are wanted.
+bool is_complete(io::Disk& disk, const SampleSource& source, const Part& part, bool names) {
   const auto file = disk.open(part.path, {});
   if (!file) return false;
   const auto info = (*file)->info();
@@ -36,7 +46,9 @@ bool is_complete(io::Disk& disk, const SampleSource& source, const Part& part) {
     if (index->bytes_of(i) != source.bytes_of(part.first + i)) return false;
     if (info->mtime_ns < source.changed_ns(part.first + i)) return false;
   }
-  return true;
+  if (!names) return true;
+  const auto found = read_names(disk, part.path, part.samples);
+  return found && *found == names_of(source, part);
 }
 
 Result<void> prepare_dir(io::Disk& disk, const PartPlan& plan) {
@@ -53,6 +65,11 @@ Result<void> prepare_dir(io::Disk& disk, const PartPlan& plan) {
                  "Name an empty directory, or remove the file."};
   }
   return {};
+}
+
+Error changed(const std::string& path) {
+  return Error{Errc::stale, fmt::format("{}: its size changed while it was packed", path),
+               "Run the command again when nobody writes to the file."};
 }
 
 // The state that the threads of write_parts() share.
@@ -88,7 +105,7 @@ class PartWriters {
   }
 
   Result<void> write(Rng& rng, const Part& part) {
-    if (options_.resume && is_complete(disk_, source_, part)) {
+    if (options_.resume && is_complete(disk_, source_, part, options_.names)) {
       work_.progress.done += part.bytes;
       kept_++;
       return {};
@@ -100,6 +117,12 @@ class PartWriters {
       if (failed_) return {};  // without finish(), nothing remains of it
       FF_TRY(source_.copy(i, *writer));
       work_.progress.done += source_.bytes_of(i);
+    }
+    // First, so that no file appears without its names.
+    if (options_.names) {
+      FF_TRY(write_names(disk_, rng, part.path, names_of(source_, part)));
+    } else {
+      FF_TRY(remove_names(disk_, part.path));  // those of a file that is replaced
     }
     return writer->finish();
   }
@@ -121,7 +144,7 @@ class PartWriters {
 Result<FileSource> FileSource::list(io::Disk& disk, const std::vector<std::string>& paths) {
   FileSource source(disk);
   for (const std::string& path : paths) {
-    FF_TRY(source.add(path));
+    FF_TRY(source.add(path, std::string::npos));
   }
   if (source.files_.empty()) {
     return fail(Errc::not_found, "{}: no file is there", fmt::join(paths, ", "));
@@ -129,14 +152,19 @@ Result<FileSource> FileSource::list(io::Disk& disk, const std::vector<std::strin
   return source;
 }
 
-Result<void> FileSource::add(const std::string& path) {
+// `name_at` is where the name of the sample begins; npos: of a path that the caller names.
+Result<void> FileSource::add(const std::string& path, size_t name_at) {
   FF_TRY(auto info, disk_->info(path));
-  if (info.kind == io::FileKind::symlink) {  // only of a path that the caller names
+  const bool is_named = name_at == std::string::npos;
+  if (is_named && info.kind == io::FileKind::symlink) {
     FF_TRY(const auto file, disk_->open(path, {}));
     FF_TRY(info, file->info());
   }
   if (info.kind == io::FileKind::regular) {
-    files_.push_back({.path = path, .bytes = info.size, .mtime_ns = info.mtime_ns});
+    files_.push_back({.path = path,
+                      .bytes = info.size,
+                      .mtime_ns = info.mtime_ns,
+                      .name_at = is_named ? path.rfind('/') + 1 : name_at});
     return {};
   }
   if (info.kind != io::FileKind::directory) {
@@ -145,13 +173,33 @@ Result<void> FileSource::add(const std::string& path) {
   FF_TRY(const auto entries, disk_->list(path));
   for (const io::DirEntry& entry : entries) {
     if (entry.kind != io::FileKind::regular && entry.kind != io::FileKind::directory) continue;
-    FF_TRY(add(path + "/" + entry.name));
+    FF_TRY(add(path + "/" + entry.name, is_named ? path.size() + 1 : name_at));
   }
   return {};
 }
 
+Result<uint64_t> FileSource::add_tar(std::shared_ptr<io::File> archive, const StopToken& stop) {
+  FF_TRY(const auto info, archive->info());
+  FF_TRY(auto members, read_tar(*archive, stop));
+  const auto number = static_cast<uint32_t>(archives_.size());
+  for (auto& member : members.files) {
+    files_.push_back({.path = std::move(member.name),
+                      .bytes = member.bytes,
+                      .mtime_ns = info.mtime_ns,
+                      .archive = number,
+                      .begin = member.begin});
+  }
+  archives_.push_back({std::move(archive), info});
+  return members.left_out;
+}
+
+std::string FileSource::name(uint64_t sample) const {
+  return files_[sample].path.substr(files_[sample].name_at);
+}
+
 Result<void> FileSource::copy(uint64_t sample, Writer& to) {
   const Listed& listed = files_[sample];
+  if (listed.archive != kNoArchive) return copy_member(listed, to);
   FF_TRY(const auto file, disk_->open(listed.path, {}));
   std::vector<std::byte> buffer(std::min(kCopyBytes, listed.bytes + 1));
   uint64_t at = 0;
@@ -159,20 +207,37 @@ Result<void> FileSource::copy(uint64_t sample, Writer& to) {
     FF_TRY(const size_t got, file->read_at(buffer, at));
     at += got;
     if (at > listed.bytes || (got < buffer.size() && at < listed.bytes)) {
-      return Error{Errc::stale,
-                   fmt::format("{}: its size changed while it was packed", listed.path),
-                   "Run the command again when nobody writes to the file."};
+      return changed(listed.path);
     }
     FF_TRY(to.append(ByteView(buffer).first(got)));
     if (got < buffer.size()) return to.end_sample();
   }
 }
 
-Result<RecordSource> RecordSource::of(Reader& reader) {
+Result<void> FileSource::copy_member(const Listed& listed, Writer& to) {
+  const Archive& archive = archives_[listed.archive];
+  std::vector<std::byte> buffer(std::min(kCopyBytes, listed.bytes));
+  for (uint64_t at = 0; at < listed.bytes;) {
+    const auto part = ByteSpan(buffer).first(std::min<uint64_t>(buffer.size(), listed.bytes - at));
+    FF_TRY(const size_t got, archive.file->read_at(part, listed.begin + at));
+    if (got < part.size()) return changed(archive.file->path());
+    FF_TRY(to.append(part));
+    at += part.size();
+  }
+  FF_TRY(const auto now, archive.file->info());
+  if (now.size != archive.info.size || now.mtime_ns != archive.info.mtime_ns) {
+    return changed(archive.file->path());
+  }
+  return to.end_sample();
+}
+
+Result<RecordSource> RecordSource::of(io::Disk& disk, Reader& reader) {
   RecordSource source(reader);
   for (const Reader::File& file : reader.files()) {
     FF_TRY(const auto info, file.open->info());
     source.changed_ns_ = std::max(source.changed_ns_, info.mtime_ns);
+    FF_TRY(auto names, read_names(disk, file.open->path(), file.index.samples()));
+    if (names) std::ranges::move(*names, std::back_inserter(source.names_));
   }
   return source;
 }

@@ -1,8 +1,9 @@
-// Writes many samples into several FFRecord files, in parallel: `ff record pack` from files,
-// `ff record split` from other FFRecord files.
+// Writes many samples into several FFRecord files, in parallel: `ff record pack` from files and tar
+// archives, `ff record split` from other FFRecord files.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,49 +33,70 @@ class SampleSource {
   virtual uint64_t bytes_of(uint64_t sample) const = 0;
   // When the sample changed for the last time; ns of the Unix epoch.
   virtual int64_t changed_ns(uint64_t sample) const = 0;
+  virtual std::string name(uint64_t sample) const = 0;
   virtual Result<void> copy(uint64_t sample, Writer& to) = 0;
 };
 
-// A sample for each file, in the order of the paths. Of a directory, the files below it, sorted by
-// name at each level; it follows no symbolic links there.
+// A sample for each file, in the order of the paths and archives. Of a directory, the files below
+// it, sorted by name at each level; it follows no symbolic links there.
 class FileSource final : public SampleSource {
  public:
+  explicit FileSource(io::Disk& disk) : disk_(&disk) {}
+  // Errc::not_found: they name no file.
   static Result<FileSource> list(io::Disk& disk, const std::vector<std::string>& paths);
+
+  // The files of a tar archive. Gives the number of links and special files that it leaves out.
+  Result<uint64_t> add_tar(std::shared_ptr<io::File> archive, const StopToken& stop);
 
   uint64_t samples() const override { return files_.size(); }
   uint64_t bytes_of(uint64_t sample) const override { return files_[sample].bytes; }
   int64_t changed_ns(uint64_t sample) const override { return files_[sample].mtime_ns; }
-  // Errc::stale: the file has another size than when it was listed.
+  // Of a file below a directory, the path from there; of an archive, the name in it.
+  std::string name(uint64_t sample) const override;
+  // Errc::stale: the file, or the archive, has changed since it was listed.
   Result<void> copy(uint64_t sample, Writer& to) override;
 
  private:
+  static constexpr uint32_t kNoArchive = UINT32_MAX;
   struct Listed {
-    std::string path;
+    std::string path;  // or name in the archive
     uint64_t bytes = 0;
     int64_t mtime_ns = 0;
+    size_t name_at = 0;  // in the path
+    uint32_t archive = kNoArchive;
+    uint64_t begin = 0;  // in the archive
   };
-  explicit FileSource(io::Disk& disk) : disk_(&disk) {}
-  Result<void> add(const std::string& path);
+  struct Archive {
+    std::shared_ptr<io::File> file;
+    io::FileInfo info;
+  };
+  Result<void> add(const std::string& path, size_t name_at);
+  Result<void> copy_member(const Listed& listed, Writer& to);
 
   io::Disk* disk_;
   std::vector<Listed> files_;
+  std::vector<Archive> archives_;
 };
 
 // The samples of a reader that checks them.
 class RecordSource final : public SampleSource {
  public:
-  static Result<RecordSource> of(Reader& reader);
+  static Result<RecordSource> of(io::Disk& disk, Reader& reader);
 
   uint64_t samples() const override { return reader_->samples(); }
   uint64_t bytes_of(uint64_t sample) const override;
   int64_t changed_ns(uint64_t) const override { return changed_ns_; }
+  std::string name(uint64_t sample) const override { return names_[sample]; }
   Result<void> copy(uint64_t sample, Writer& to) override;
+  // Whether all files have names (names.h).
+  bool has_names() const { return names_.size() == samples(); }
 
  private:
   explicit RecordSource(Reader& reader) : reader_(&reader) {}
 
   Reader* reader_;
   int64_t changed_ns_ = 0;
+  std::vector<std::string> names_;
 };
 
 // A file to write: `samples` samples of a source, from number `first` on.
@@ -101,6 +123,7 @@ struct WriteOptions {
   // Keeps files that have the wanted samples (by their lengths) and are newer than these, and
   // overwrites others.
   bool resume = false;
+  bool names = false;  // write the names of samples beside each file (names.h)
 };
 struct WriteResult {
   uint64_t kept = 0;  // parts that were there

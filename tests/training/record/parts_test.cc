@@ -173,7 +173,7 @@ TEST_F(RecordParts, SplitGivesEachFileItsShare) {
   put_tree();
   ASSERT_TRUE(pack("all.ffr", 1).ok());
   auto reader = Reader::open(disk_, {"all.ffr"}, {});
-  auto source = RecordSource::of(**reader);
+  auto source = RecordSource::of(disk_, **reader);
   ASSERT_TRUE(source.ok());
   const PartPlan plan = plan_by_count(*source, "parts", 6);
   ASSERT_TRUE(write_parts(work_, disk_, *source, plan, {}).ok());

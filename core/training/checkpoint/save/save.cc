@@ -51,12 +51,6 @@ Result<void> check_save_options(const SaveInputs& inputs, const SaveOptions& opt
   return {};
 }
 
-Result<StepName> choose_step(Context& context, const Store& store, const SaveOptions& options) {
-  if (options.step) return StepName{options.run, *options.step};
-  FF_TRY(const auto steps, committed_steps(context.disk, store, options.run));
-  return StepName{options.run, steps.empty() ? 1 : steps.back() + 1};
-}
-
 HeaderRecord make_header(Context& context, const Store& store, const StepName& name,
                          const SaveOptions& options) {
   HeaderRecord header;
@@ -138,6 +132,12 @@ Error lease_lost(const StepName& name) {
 }
 
 }  // namespace
+
+Result<StepName> choose_step(Context& context, const Store& store, const SaveOptions& options) {
+  if (options.step) return StepName{options.run, *options.step};
+  FF_TRY(const auto steps, committed_steps(context.disk, store, options.run));
+  return StepName{options.run, steps.empty() ? 1 : steps.back() + 1};
+}
 
 Result<SaveReport> save(Context& context, const std::string& store_path, const SaveInputs& inputs,
                         const SaveOptions& options) {

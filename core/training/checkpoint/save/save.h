@@ -23,6 +23,9 @@ namespace ff::checkpoint {
 Result<SaveReport> save(Context& context, const std::string& store_path, const SaveInputs& inputs,
                         const SaveOptions& options);
 
+// The step of the options, or the one that save() would choose.
+Result<StepName> choose_step(Context& context, const Store& store, const SaveOptions& options);
+
 // Cuts the files as save() does and stores those of their chunks that are in `wanted` and damaged
 // or missing; returns their number. With `opaque` all files are cut as plain bytes. Errors as
 // above.
