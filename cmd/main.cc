@@ -18,7 +18,7 @@
   COMMAND("mount", mount, "Mount a cluster's file system on a directory")                \
   COMMAND("record", record, "Pack samples of training data into FFRecord files")         \
   COMMAND("schedule", schedule, "Run tasks on the nodes of a cluster")                   \
-  COMMAND("serve-kv", serve_kv, "Serve keys and values to clients of Redis")             \
+  COMMAND("serve-kv", serve_kv, "Serve keys and values to clients of Redis, files to S3") \
   COMMAND("serve-meta", serve_meta, "Run the cluster manager and the metadata service")  \
   COMMAND("serve-storage", serve_storage, "Run a storage node")                          \
   COMMAND("sim", sim, "Simulate a cluster with faults, from a seed")                     \

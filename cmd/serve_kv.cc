@@ -313,7 +313,7 @@ void declare_serve_kv(Command& serve) {
       "owns FOLDER, otherwise as the mode of FOLDER says for others.\n\nClients on other machines "
       "need TLS, which the settings net.tls-cert, net.tls-key and net.tls-ca turn on (clients need "
       "certificates, too), or net.security = \"trusted-network\".\n\nCommands:\n\n" +
-      command_list());
+      command_list() + "\n\n" + s3_about());
   serve.argument("FOLDER", text(options.folder, "FOLDER"), "Folder of the store");
   declare_meta(serve, options.meta);
   serve
@@ -337,6 +337,10 @@ void declare_serve_kv(Command& serve) {
   serve.example("ff serve-kv ff:///cache --key cluster.key", "a cache in the file system");
   serve.example("ff serve-kv /data/kv --insecure --max-bytes 100GiB",
                 "on one machine, for all of its programs");
+  serve.example(
+      "ff serve-kv ff:///cache --key cluster.key --s3-listen 127.0.0.1:9000 --s3-root "
+      "ff:///objects",
+      "the same, and files for clients of S3");
   serve.run([&options](Session& session) { return run_serve_kv(session, options); });
 }
 

@@ -165,6 +165,35 @@ Result<void> check_s3_options(const S3Options& options) {
   return {};
 }
 
+std::string s3_about() {
+  std::string text =
+      "With --s3-listen, clients of S3 reach the files below --s3-root: the folders in it are "
+      "buckets, "
+      "and the files in them are objects. Programs see the same files through 'ff mount', and both "
+      "may "
+      "write. New objects appear whole. Clients sign with the keys that 'ff admin user s3-key' "
+      "prints "
+      "of a token; a user reaches what his uid may reach of the files. Clients must use path-style "
+      "URLs (http://HOST:PORT/BUCKET/KEY) and signature version 4; the region is of no "
+      "importance.\n\n"
+      "Objects are files, so some keys are refused: with '//', '/' in front, a part '.' or '..', "
+      "or a "
+      "part above 255 bytes; and a/b while there is an object a. An object that a program has "
+      "changed "
+      "has an ETag that is no MD5 and ends in -0. Symbolic links are not followed and not listed. "
+      "A "
+      "download of an object that is replaced meanwhile may break off; the client repeats it. "
+      "There "
+      "are no versions, ACLs and bucket policies: the owner and the mode of files count.\n\n"
+      "On other addresses than those of this machine, S3 needs a certificate (--s3-tls-cert), or "
+      "net.security = \"trusted-network\".\n\nOperations of S3: ";
+  bool first = true;
+  for (const s3::OperationRow& row : s3::operation_table()) {
+    text += fmt::format("{}{}", std::exchange(first, false) ? "" : ", ", row.name);
+  }
+  return text + ".";
+}
+
 void declare_s3(Command& command, S3Options& options) {
   command
       .option("--s3-listen", text(options.listen, "ADDRESS"),

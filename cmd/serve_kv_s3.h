@@ -21,6 +21,8 @@ struct S3Options {
 };
 
 void declare_s3(Command& command, S3Options& options);
+// What the help says of it.
+std::string s3_about();
 // Errc::usage: they do not go together.
 Result<void> check_s3_options(const S3Options& options);
 

@@ -20,6 +20,19 @@ Error unknown_access_key() {
                   "s3-key' prints the keys of a token.");
 }
 
+// Without keys only programs of this machine may ask, and no page that a browser of this machine
+// shows: a page of another site, or one that the name of its own site leads here (DNS rebinding).
+Result<void> check_no_page(const http::RequestHead& head) {
+  std::string_view host = head.value("host");
+  if (!host.ends_with(']')) host = host.substr(0, std::min(host.rfind(':'), host.size()));
+  const bool numeric = host.find_first_not_of("0123456789.") == host.npos || host.starts_with('[');
+  if ((numeric || host == "localhost") && head.find("origin") == nullptr) return {};
+  return s3_error(
+      S3Code::access_denied,
+      "Without keys (--insecure), requests must be for 127.0.0.1 or localhost, and come "
+      "from no web page.");
+}
+
 // A field that the signature does not cover could be anybody's.
 Result<void> check_covered(const http::RequestHead& head, const SignatureClaim& claim) {
   for (const http::Field& field : head.fields) {
@@ -124,6 +137,7 @@ Task<Result<Authentication>> Authenticator::check(const http::RequestHead& head,
   Authentication made;
   auto claim = parse_claim(head, target);
   if (keyring_ == nullptr) {
+    FF_CO_TRY(check_no_page(head));
     made.requester.caller = self_;
     if (claim && *claim) {
       made.claim = std::move(**claim);

@@ -175,12 +175,12 @@ Task<Result<ObjectInfo>> Uploads::complete(meta::Caller caller, UploadName uploa
   if (parts.empty()) co_return s3_error(S3Code::malformed_xml, "The request names no parts.");
   std::vector<PartsSource::Part> sources;
   std::string digests;
-  uint32_t before = 0;
-  for (const WantedPart& wanted : parts) {
-    if (wanted.number <= before) {
+  for (size_t i = 1; i < parts.size(); i++) {
+    if (parts[i].number <= parts[i - 1].number) {
       co_return s3_error(S3Code::invalid_part_order, "The parts are not in the order of numbers.");
     }
-    before = wanted.number;
+  }
+  for (const WantedPart& wanted : parts) {
     const auto found = std::ranges::find(stored, wanted.number,
                                          [](const StoredPart& part) { return part.info.number; });
     if (found == stored.end() || found->info.etag != wanted.etag) {

@@ -230,7 +230,8 @@ Task<void> ObjectStore::prune(meta::Caller caller, std::vector<Link> links) {
   while (links.size() > 1) {
     Link last = std::move(links.back());
     links.pop_back();
-    if (last.dir.inode.xattrs > 0 || last.dir.inode.layout.table != 0) co_return;
+    const bool own_layout = last.dir.inode.layout != links.back().dir.inode.layout;
+    if (last.dir.inode.xattrs > 0 || own_layout) co_return;
     const auto removed =
         co_await metadata().rmdir(caller, links.back().dir.ref(), std::move(last.name));
     if (!removed) co_return;

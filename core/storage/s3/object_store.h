@@ -146,8 +146,14 @@ class ObjectStore {
   meta::MetaClient& metadata() { return files_.metadata(); }
   Loop& loop() { return files_.loop(); }
   const StoreOptions& options() const { return options_; }
-  const meta::InodeRef& root() const { return root_; }
-  Semaphore& memory() { return memory_; }
+  // Memory for the pieces of a transfer: two, or one that has all of it. Pieces are smaller while
+  // many transfers run.
+  struct Pieces {
+    Semaphore::Permit permit;
+    size_t bytes = 0;  // of a piece
+    size_t count = 0;
+  };
+  Task<Result<Pieces>> acquire_pieces(uint64_t size);
 
  private:
   Task<Result<meta::InodeView>> lookup_dir(meta::Caller caller, meta::InodeRef dir,

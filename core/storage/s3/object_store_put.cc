@@ -17,7 +17,8 @@ namespace {
 
 constexpr uint32_t kFileMode = 0666;
 constexpr uint32_t kFolderMode = 0777;
-constexpr size_t kPieceBytes = 4 * kMiB;  // of an object, in memory
+// Of an object in memory: while more than half, more than a quarter, or less of it is free.
+constexpr size_t kPieceBytes = 4 * kMiB, kSmallPieceBytes = kMiB, kSmallestPieceBytes = 256 * kKiB;
 // Others may remove the folder of a key while it is empty.
 constexpr int kFolderAttempts = 8;
 constexpr int64_t kDropNs = 10 * kSecond;
@@ -110,21 +111,32 @@ Task<Result<ObjectStore::HiddenFile>> ObjectStore::create_hidden(meta::Caller ca
   }
 }
 
+Task<Result<ObjectStore::Pieces>> ObjectStore::acquire_pieces(uint64_t size) {
+  const uint64_t free = memory_.available() * kKiB;
+  size_t bytes = kSmallestPieceBytes;
+  if (free > options_.memory / 4) bytes = kSmallPieceBytes;
+  if (free > options_.memory / 2) bytes = kPieceBytes;
+  Pieces pieces;
+  pieces.bytes = std::max<uint64_t>(std::min<uint64_t>(size, bytes), 1);
+  pieces.count = size > pieces.bytes ? 2 : 1;
+  FF_CO_TRY(pieces.permit,
+            co_await memory_.acquire((pieces.count * pieces.bytes + kKiB - 1) / kKiB));
+  co_return pieces;
+}
+
 Task<Result<void>> ObjectStore::write_bytes(client::File& file, ObjectSource& source,
                                             std::string& md5) {
   const uint64_t size = source.size().value_or(UINT64_MAX);
-  const size_t piece_bytes = std::max<uint64_t>(std::min<uint64_t>(size, kPieceBytes), 1);
-  const size_t count = size > piece_bytes ? 2 : 1;
-  FF_CO_TRY(const auto permit, co_await memory_.acquire((count * piece_bytes + kKiB - 1) / kKiB));
+  FF_CO_TRY(const Pieces memory, co_await acquire_pieces(size));
   std::array<std::vector<std::byte>, 2> pieces;
   Hasher hasher(HashKind::md5);
   uint64_t offset = 0;
   // One piece is received while the one before is stored.
   TaskGroup writing(loop());
   for (size_t number = 0;; number++) {
-    std::vector<std::byte>& piece = pieces[number % count];
-    piece.resize(piece_bytes);
-    if (count == 1 && number > 0) FF_CO_TRY(co_await writing.join());
+    std::vector<std::byte>& piece = pieces[number % memory.count];
+    piece.resize(memory.bytes);
+    if (memory.count == 1 && number > 0) FF_CO_TRY(co_await writing.join());
     const auto got = co_await source.read(piece);
     const auto written = co_await writing.join();
     FF_CO_TRY(got);

@@ -16,7 +16,6 @@ namespace ff::s3 {
 
 namespace {
 
-constexpr uint64_t kPieceBytesRead = 4 * kMiB;
 constexpr int kReadAttempts = 4;  // of an object that is replaced again and again
 constexpr size_t kDeleteBodyMax = 2 * kMiB;
 constexpr size_t kDeleteMax = 1000;
@@ -119,16 +118,13 @@ Task<Result<void>> get_once(S3Call& call, const ObjectInfo& object, bool& outdat
   FF_CO_TRY(ReplyPlan plan, plan_reply(call, object));
   if (object.marker) co_return co_await call.exchange.begin_reply(std::move(plan.head), 0);
   const uint64_t size = plan.range.end - plan.range.begin;
-  const size_t piece_bytes = std::max<uint64_t>(std::min(size, kPieceBytesRead), 1);
-  const size_t count = size > piece_bytes ? 2 : 1;
-  FF_CO_TRY(const auto permit,
-            co_await call.store.memory().acquire((count * piece_bytes + kKiB - 1) / kKiB));
+  FF_CO_TRY(const auto memory, co_await call.store.acquire_pieces(size));
   auto file = co_await call.store.open_file(call.caller(), object);
   outdated = !file && is_outdated(file.error());
   if (!file) co_return std::move(file).error();
   ObjectReader reader(std::move(*file), plan.range.begin, size);
   std::array<std::vector<std::byte>, 2> pieces;
-  pieces[0].resize(piece_bytes);
+  pieces[0].resize(memory.bytes);
   const auto first = co_await reader.read(pieces[0]);
   outdated = !first && is_outdated(first.error());
   FF_CO_TRY(first);

@@ -166,7 +166,8 @@ TEST_F(ListingTest, OnlyFilesAreObjects) {
 TEST_F(ListingTest, EncodedKeysAndEtags) {
   put("a b/\xE1\x88\xB4&<\x01");
   const Reply reply = ask("GET", "/bucket?encoding-type=url");
-  const XmlElement* const entry = reply.xml().find("Contents");
+  const XmlElement document = reply.xml();
+  const XmlElement* const entry = document.find("Contents");
   ASSERT_NE(entry, nullptr) << reply.body;
   EXPECT_EQ(entry->value("Key"), "a%20b/%E1%88%B4%26%3C%01");
   EXPECT_EQ(entry->value("ETag"), "\"9dd4e461268c8034f5c8564e155c67a6\"");

@@ -77,7 +77,7 @@ class S3World : public client::FileSystemWorld {
   }
   Reply ask(std::string_view method, std::string_view target, std::string_view body = {},
             const Fields& fields = {}) {
-    std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: s3\r\n", method, target);
+    std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n", method, target, host_);
     for (const http::Field& field : fields) {
       text += fmt::format("{}: {}\r\n", field.name, field.value);
     }
@@ -101,6 +101,7 @@ class S3World : public client::FileSystemWorld {
     return names;
   }
 
+  std::string host_ = "localhost:9000";
   Metrics metrics_;
   SeededRng rng_{7};
   std::unique_ptr<S3Service> service_;

@@ -102,7 +102,7 @@ TEST(SignatureTest, SuiteOfAws) {
   EXPECT_EQ(suite_signature("GET", "/"),  // get-vanilla
             "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31");
   EXPECT_EQ(suite_signature("GET", "/?Param1=value2&Param1=Value1"),  // query-order-value
-            "5772eed61e12b33fae39ee5e7012498b51d56abc0abb7c60486157bd471c4694");
+            "eedbc4e291e521cf13422ffca22be7d2eb8146eecf653089df300a15b2382bd1");
   EXPECT_EQ(suite_signature("POST", "/"),  // post-vanilla
             "5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b");
   EXPECT_EQ(suite_signature("GET", "/%E1%88%B4"),  // get-utf8
