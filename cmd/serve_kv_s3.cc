@@ -81,7 +81,7 @@ class S3Gateway::Impl {
   NetClient client_;
   client::FileSystem files_;
   s3::S3Service service_;
-  http::Server server_;
+  http::RequestServer server_;
   std::optional<cluster::RevocationPoller> revocations_;
   std::thread thread_;  // runs the client's loop
 };

@@ -147,13 +147,17 @@ Result<void> run_remove(Session& session, const AdminOptions& admin, const UserO
   return {};
 }
 
+struct S3KeyOptions {
+  std::string token_file;
+};
+
 // The keys of a token for S3, which derive from it: no server is asked.
-Result<void> run_s3_key(Session& session, const UserOptions& options) {
+Result<void> run_s3_key(Session& session, const S3KeyOptions& options) {
   io::SystemDisk disk;
-  FF_TRY(const auto keyring, auth::read_keyring(disk, *options.token_file, auth::Entity()));
+  FF_TRY(const auto keyring, auth::read_keyring(disk, options.token_file, auth::Entity()));
   const auto credential = keyring->credential({.role = auth::Role::meta});
   if (keyring->root() || !credential) {
-    Error error = fail(Errc::usage, "{}: not a token", *options.token_file);
+    Error error = fail(Errc::usage, "{}: not a token", options.token_file);
     error.hint = "'ff admin user token' makes one.";
     return error;
   }
@@ -227,7 +231,7 @@ void declare_admin_users(Command& admin, const AdminOptions& options) {
   token.run([&](Session& session) { return run_token(session, options, wanted); });
 
   Command& key = user.sub("s3-key", "Print the S3 keys of a token");
-  auto& keyed = key.keep<UserOptions>();
+  auto& keyed = key.keep<S3KeyOptions>();
   key.about(
       "Prints the access key and the secret key with which clients of S3 sign their requests to "
       "'ff "

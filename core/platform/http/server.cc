@@ -29,24 +29,24 @@ Task<Result<std::unique_ptr<net::Stream>>> accept_tls(
 
 }  // namespace
 
-Server::Server(Loop& loop, Handler& handler, ServerOptions options)
+RequestServer::RequestServer(Loop& loop, Handler& handler, ServerOptions options)
     : loop_(loop),
       handler_(handler),
       options_(std::move(options)),
       accept_gate_(loop),
       connection_gate_(loop) {}
 
-Server::~Server() = default;
+RequestServer::~RequestServer() = default;
 
-Result<net::Address> Server::listen(const net::Address& address) {
+Result<net::Address> RequestServer::listen(const net::Address& address) {
   FF_TRY(listener_, net::SocketListener::listen(loop_, address));
   address_ = listener_->address();
   return address_;
 }
 
-void Server::start() { accept_gate_.spawn(accept()); }
+void RequestServer::start() { accept_gate_.spawn(accept()); }
 
-Task<void> Server::close(int64_t drain_ns) {
+Task<void> RequestServer::close(int64_t drain_ns) {
   closing_ = true;
   Error reason = fail(Errc::interrupted, "the server goes down");
   co_await accept_gate_.close(reason);
@@ -59,7 +59,7 @@ Task<void> Server::close(int64_t drain_ns) {
   co_await connection_gate_.close(std::move(reason));
 }
 
-Task<void> Server::accept() {
+Task<void> RequestServer::accept() {
   for (;;) {
     auto socket = co_await listener_->accept();
     if (accept_gate_.cancellation().requested()) co_return;
@@ -74,7 +74,7 @@ Task<void> Server::accept() {
   }
 }
 
-Task<Result<std::unique_ptr<net::Stream>>> Server::open_stream(net::Socket socket) {
+Task<Result<std::unique_ptr<net::Stream>>> RequestServer::open_stream(net::Socket socket) {
   FF_CO_TRY(auto plain, net::SocketStream::make(loop_, std::move(socket)));
   plain->keep_alive();
   if (options_.certificates == nullptr) co_return std::unique_ptr<net::Stream>(std::move(plain));
@@ -82,13 +82,13 @@ Task<Result<std::unique_ptr<net::Stream>>> Server::open_stream(net::Socket socke
                                    accept_tls(std::move(plain), options_.certificates));
 }
 
-Task<void> Server::serve(net::Socket socket) {
+Task<void> RequestServer::serve(net::Socket socket) {
   auto stream = co_await open_stream(std::move(socket));
   if (stream) co_await serve_stream(**stream);
   open_--;
 }
 
-Task<void> Server::serve_stream(net::Stream& stream) {
+Task<void> RequestServer::serve_stream(net::Stream& stream) {
   const auto served = co_await serve_requests(stream);
   if (!served) {
     log_debug("connection ended", {{"peer", stream.peer()}, {"error", served.error().message}});
@@ -96,7 +96,7 @@ Task<void> Server::serve_stream(net::Stream& stream) {
   stream.close();
 }
 
-Task<Result<void>> Server::serve_requests(net::Stream& stream) {
+Task<Result<void>> RequestServer::serve_requests(net::Stream& stream) {
   ReadBuffer buffer(kBufferBytes);
   for (bool goes_on = true; goes_on && !closing_;) {
     FF_CO_TRY(goes_on, co_await serve_request(stream, buffer));
@@ -105,7 +105,7 @@ Task<Result<void>> Server::serve_requests(net::Stream& stream) {
 }
 
 // Empty: the client has closed its side, or sends no further request.
-Task<Result<std::string>> Server::read_head(net::Stream& stream, ReadBuffer& buffer) {
+Task<Result<std::string>> RequestServer::read_head(net::Stream& stream, ReadBuffer& buffer) {
   int64_t until_ns = loop_.now_ns() + (buffer.unread().empty() ? kIdleNs : kHeadNs);
   for (;;) {
     const std::string_view text = as_text(buffer.unread());
@@ -129,7 +129,7 @@ Task<Result<std::string>> Server::read_head(net::Stream& stream, ReadBuffer& buf
   }
 }
 
-Task<Result<void>> Server::refuse(net::Stream& stream, int status, std::string why) {
+Task<Result<void>> RequestServer::refuse(net::Stream& stream, int status, std::string why) {
   ReadBuffer nothing(1);
   RequestHead head;
   Exchange exchange(loop_, stream, nothing, std::move(head), 0);
@@ -140,15 +140,14 @@ Task<Result<void>> Server::refuse(net::Stream& stream, int status, std::string w
 }
 
 // Whether the connection goes on behind this exchange.
-Task<Result<bool>> Server::finish(Exchange& exchange) {
+Task<Result<bool>> RequestServer::finish(Exchange& exchange) {
   if (!exchange.complete()) co_return false;
   const auto skipped = co_await exchange.skip_body(kSkipBytes, loop_.now_ns() + kSkipNs);
   co_return skipped&&* skipped&& exchange.keeps();
 }
 
-Task<Result<bool>> Server::serve_request(net::Stream& stream, ReadBuffer& buffer) {
-  auto reading = read_head(stream, buffer);
-  auto text = co_await std::move(reading).with_cancellation(idle_);
+Task<Result<bool>> RequestServer::serve_request(net::Stream& stream, ReadBuffer& buffer) {
+  auto text = co_await read_head(stream, buffer).with_cancellation(idle_);
   if (!text && text.error().code == Errc::busy) {
     FF_CO_TRY(co_await refuse(stream, 431, text.error().message));
     co_return false;

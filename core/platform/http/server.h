@@ -36,14 +36,14 @@ struct ServerOptions {
 };
 
 // Owned by one loop.
-class Server {
+class RequestServer {
  public:
   // All arguments outlive it.
-  Server(Loop& loop, Handler& handler, ServerOptions options);
+  RequestServer(Loop& loop, Handler& handler, ServerOptions options);
   // Only after close().
-  ~Server();
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
+  ~RequestServer();
+  RequestServer(const RequestServer&) = delete;
+  RequestServer& operator=(const RequestServer&) = delete;
 
   // Returns the address with the port that the kernel chose. Clients that connect wait for start().
   Result<net::Address> listen(const net::Address& address);

@@ -94,7 +94,8 @@ Result<void> Authenticator::check_time(const SignatureClaim& claim) const {
   return {};
 }
 
-Result<auth::Entity> Authenticator::verify(const http::RequestHead& head, const Target& target,
+Result<auth::Entity> Authenticator::verify(const http::RequestHead& head,
+                                           const RequestTarget& target,
                                            Authentication& made) const {
   const SignatureClaim& claim = made.claim;
   auto entity = parse_access_key(claim.access_key);
@@ -133,7 +134,7 @@ Task<Result<Requester>> Authenticator::requester_of(auth::Entity entity) {
 }
 
 Task<Result<Authentication>> Authenticator::check(const http::RequestHead& head,
-                                                  const Target& target) {
+                                                  const RequestTarget& target) {
   Authentication made;
   auto claim = parse_claim(head, target);
   if (keyring_ == nullptr) {

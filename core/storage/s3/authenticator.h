@@ -62,11 +62,11 @@ class Authenticator {
       : keyring_(std::move(keyring)), clock_(clock), users_(users), self_(std::move(self)) {}
 
   // Errors are S3's.
-  Task<Result<Authentication>> check(const http::RequestHead& head, const Target& target);
+  Task<Result<Authentication>> check(const http::RequestHead& head, const RequestTarget& target);
 
  private:
   Result<void> check_time(const SignatureClaim& claim) const;
-  Result<auth::Entity> verify(const http::RequestHead& head, const Target& target,
+  Result<auth::Entity> verify(const http::RequestHead& head, const RequestTarget& target,
                               Authentication& made) const;
   Task<Result<Requester>> requester_of(auth::Entity entity);
 

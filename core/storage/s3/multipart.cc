@@ -9,6 +9,7 @@
 #include "storage/client/walk.h"
 #include "storage/s3/hash.h"
 #include "storage/s3/s3_error.h"
+#include "storage/s3/uri.h"
 
 namespace ff::s3 {
 
@@ -16,7 +17,6 @@ namespace {
 
 constexpr std::string_view kUploadKind = "upload";
 constexpr std::string_view kUploadPrefix = ".ff-s3-upload-";
-constexpr std::string_view kKeyField = "ff-key";
 constexpr std::string_view kPartPrefix = "part-";
 constexpr uint32_t kUploadMode = 0700;
 
@@ -90,7 +90,7 @@ Task<Result<std::string>> Uploads::create(meta::Caller caller, std::string bucke
   FF_CO_TRY(const auto dir,
             co_await store_.metadata().create(caller, folder.dir.ref(), name, std::move(options)));
   ObjectAttributes attributes{.fields = std::move(fields)};
-  attributes.fields.push_back({std::string(kKeyField), std::move(key)});
+  attributes.fields.push_back({std::string(kUploadKey), percent_encode(key, true)});
   FF_CO_TRY(co_await store_.set_text(std::move(caller), dir.ref(),
                                      format_attributes(attributes, dir.inode)));
   FF_CO_TRY(co_await store_.finish_change());
@@ -112,9 +112,9 @@ Task<Result<Uploads::Folder>> Uploads::find(meta::Caller caller, UploadName uplo
   if (!dir) co_return std::move(dir).error();
   FF_CO_TRY(auto info, co_await store_.info_of(std::move(caller), *dir, true));
   std::vector<http::Field> fields = std::move(info.attributes.fields);
-  const std::string* const key = http::find_field(fields, kKeyField);
-  if (key == nullptr || *key != upload.key) co_return no_such_upload();
-  std::erase_if(fields, [](const http::Field& field) { return field.name == kKeyField; });
+  const std::string* const key = http::find_field(fields, kUploadKey);
+  if (key == nullptr || *key != percent_encode(upload.key, true)) co_return no_such_upload();
+  std::erase_if(fields, [](const http::Field& field) { return field.name == kUploadKey; });
   co_return Folder{std::move(*beside), std::move(*dir), std::move(fields)};
 }
 
@@ -230,9 +230,10 @@ Task<Result<void>> Uploads::list_below(meta::Caller caller, meta::InodeView dir,
     if (one.kind != meta::InodeType::directory || !one.view) continue;
     if (one.name.starts_with(kUploadPrefix)) {
       const auto info = co_await store_.info_of(caller, *one.view, true);
-      const std::string* const key =
-          info ? http::find_field(info->attributes.fields, kKeyField) : nullptr;
-      if (key == nullptr || !key->starts_with(prefix)) continue;
+      const std::string* const text =
+          info ? http::find_field(info->attributes.fields, kUploadKey) : nullptr;
+      const auto key = text != nullptr ? percent_decode(*text) : std::nullopt;
+      if (!key || !key->starts_with(prefix)) continue;
       found.push_back(
           {*key, one.name.substr(kUploadPrefix.size()), one.view->inode.btime_ns / kSecond});
       continue;

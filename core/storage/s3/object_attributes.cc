@@ -20,8 +20,20 @@ constexpr std::array<std::string_view, 6> kKeptFields = {"content-type",        
                                                          "content-disposition", "content-language",
                                                          "cache-control",       "expires"};
 
+// What requests may set; kUploadKey is of this server.
+bool is_kept(std::string_view name) {
+  return name.starts_with(kUserField) || name == kUploadKey ||
+         std::ranges::find(kKeptFields, name) != kKeptFields.end();
+}
+
 std::string state_text(const meta::Inode& inode) {
   return fmt::format("{} {} {} {}", inode.id, inode.data_version, inode.truncate_seq, inode.length);
+}
+
+// Any program may write the attribute, and the fields go into replies.
+void add_field(ObjectAttributes& attributes, const std::string& name, const std::string& value) {
+  auto field = http::parse_field(name + ":" + value);
+  if (field && is_kept(field->name)) attributes.fields.push_back(std::move(*field));
 }
 
 // Signed chunks are no property of the object.
@@ -59,12 +71,14 @@ ObjectAttributes parse_attributes(std::string_view text, const meta::Inode& inod
   for (const std::string_view line : lines) {
     if (lines.front() != kFirstLine) break;
     const auto words = split(line, ' ');
-    if (words.size() == 2 && words[0] == "etag") etag = words[1];
-    if (words[0] == "of" && line.substr(3) == state_text(inode)) attributes.etag = etag;
+    const bool is_etag = words.size() == 2 && words[0] == "etag" &&
+                         words[1].find_first_not_of("0123456789abcdef-") == std::string_view::npos;
+    if (is_etag) etag = words[1];
+    if (line == "of " + state_text(inode)) attributes.etag = etag;
     if (words.size() != 3) continue;
     auto name = percent_decode(words[1]), value = percent_decode(words[2]);
     if (!name || !value) continue;
-    if (words[0] == "field") attributes.fields.push_back({*name, *value});
+    if (words[0] == "field") add_field(attributes, *name, *value);
     if (words[0] == "tag") attributes.tags.emplace(*name, *value);
   }
   if (attributes.etag.empty()) {
@@ -79,7 +93,7 @@ Result<std::vector<http::Field>> object_fields(const http::RequestHead& head) {
   size_t user_bytes = 0;
   for (const http::Field& field : head.fields) {
     const bool of_user = field.name.starts_with(kUserField);
-    if (!of_user && std::ranges::find(kKeptFields, field.name) == kKeptFields.end()) continue;
+    if (!is_kept(field.name) || field.name == kUploadKey) continue;
     http::Field kept = field;
     if (field.name == "content-encoding") kept.value = without_aws_chunked(field.value);
     if (of_user) user_bytes += field.name.size() - kUserField.size() + field.value.size();

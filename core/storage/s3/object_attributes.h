@@ -24,6 +24,8 @@
 namespace ff::s3 {
 
 constexpr std::string_view kAttributeName = "user.ff.s3";
+// The field of the folder of a multipart upload that has its key, percent-encoded.
+constexpr std::string_view kUploadKey = "ff-key";
 
 struct ObjectAttributes {
   std::string etag = {};  // without quotes; empty: of a folder marker, or it is not known

@@ -9,7 +9,6 @@
 #include "platform/base/text.h"
 #include "storage/client/walk.h"
 #include "storage/s3/hash.h"
-#include "storage/s3/key_walk.h"
 #include "storage/s3/s3_error.h"
 
 namespace ff::s3 {
@@ -23,10 +22,6 @@ Error no_such_bucket() {
 }
 
 bool is_directory(const meta::InodeView& view) { return view.inode.is(meta::InodeType::directory); }
-
-Error bucket_not_empty() {
-  return s3_error(S3Code::bucket_not_empty, "The bucket you tried to delete is not empty.");
-}
 
 }  // namespace
 
@@ -103,37 +98,6 @@ Task<Result<void>> ObjectStore::create_bucket(meta::Caller caller, std::string b
                        "already own it.");
   }
   co_return s3_error(S3Code::bucket_already_exists, "The requested bucket name is not available.");
-}
-
-// Uploads under way go with the bucket.
-Task<Result<void>> ObjectStore::remove_empty_tree(meta::Caller caller, meta::InodeView dir) {
-  client::DirLister lister(metadata(), caller, dir.ref(), true);
-  for (;;) {
-    FF_CO_TRY(auto entry, co_await lister.next());
-    if (!entry) co_return Result<void>();
-    const bool hidden = entry->name.starts_with(kHiddenPrefix);
-    if (entry->kind != meta::InodeType::directory) {
-      if (!hidden) co_return bucket_not_empty();
-      FF_CO_TRY(co_await metadata().unlink(caller, dir.ref(), entry->name, std::nullopt));
-    } else if (hidden) {
-      FF_CO_TRY(co_await metadata().remove_tree(caller, dir.ref(), entry->name));
-    } else if (entry->view) {
-      FF_CO_TRY(co_await remove_empty_tree(caller, *entry->view));
-      FF_CO_TRY(co_await metadata().rmdir(caller, dir.ref(), entry->name));
-    }
-  }
-}
-
-Task<Result<void>> ObjectStore::delete_bucket(meta::Caller caller, std::string bucket) {
-  FF_CO_TRY(auto dir, co_await find_bucket(caller, bucket));
-  KeyWalk walk(*this, caller, dir, {});
-  FF_CO_TRY(const auto first, co_await walk.next());
-  if (first) co_return bucket_not_empty();
-  FF_CO_TRY(co_await remove_empty_tree(caller, std::move(dir)));
-  const auto removed = co_await metadata().rmdir(std::move(caller), root_, std::move(bucket));
-  if (!removed && removed.error().sys == ENOTEMPTY) co_return bucket_not_empty();
-  FF_CO_TRY(removed);
-  co_return co_await finish_change();
 }
 
 Task<Result<std::vector<ObjectStore::Link>>> ObjectStore::find_links(
@@ -260,9 +224,8 @@ Task<Result<void>> ObjectStore::remove(meta::Caller caller, std::string bucket, 
     if (!dir && is_missing(dir.error())) co_return Result<void>();
     FF_CO_TRY(auto view, std::move(dir));
     if (view.inode.xattrs > 0) {
-      auto changing = metadata().set_xattr(caller, view.ref(), std::string(kAttributeName),
-                                           std::nullopt, meta::Namespace::XattrMode::any);
-      auto changed = co_await std::move(changing);
+      auto changed = co_await metadata().set_xattr(caller, view.ref(), std::string(kAttributeName),
+                                                   std::nullopt, meta::Namespace::XattrMode::any);
       if (!changed && changed.error().sys != ENODATA) co_return std::move(changed).error();
       if (changed) view = std::move(*changed);
     }

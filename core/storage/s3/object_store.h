@@ -78,7 +78,6 @@ class ObjectStore {
   // Errors of this and of all calls below are S3's, or those of the file system.
   Task<Result<meta::InodeView>> find_bucket(meta::Caller caller, std::string bucket);
   Task<Result<void>> create_bucket(meta::Caller caller, std::string bucket);
-  Task<Result<void>> delete_bucket(meta::Caller caller, std::string bucket);
 
   Task<Result<ObjectInfo>> find(meta::Caller caller, std::string bucket, std::string key);
   // The attributes of a file or folder; `marker`: it is a folder.
@@ -146,6 +145,7 @@ class ObjectStore {
   meta::MetaClient& metadata() { return files_.metadata(); }
   Loop& loop() { return files_.loop(); }
   const StoreOptions& options() const { return options_; }
+  const meta::InodeRef& root() const { return root_; }
   // Memory for the pieces of a transfer: two, or one that has all of it. Pieces are smaller while
   // many transfers run.
   struct Pieces {
@@ -173,7 +173,6 @@ class ObjectStore {
   Task<Result<std::vector<Link>>> find_links(meta::Caller caller, std::string bucket,
                                              std::vector<std::string> names);
   Task<void> prune(meta::Caller caller, std::vector<Link> links);
-  Task<Result<void>> remove_empty_tree(meta::Caller caller, meta::InodeView dir);
 
   client::FileSystem& files_;
   Rng& rng_;

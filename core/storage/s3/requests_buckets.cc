@@ -1,9 +1,10 @@
-// requests_buckets.cc: operations on buckets, and listings.
+// requests_buckets.cc: operations on buckets, and listings of what is in them.
 #include <utility>
 
 #include "platform/base/text.h"
 #include "platform/http/exchange.h"
 #include "storage/s3/body_source.h"
+#include "storage/s3/bucket_removal.h"
 #include "storage/s3/hash.h"
 #include "storage/s3/listing.h"
 #include "storage/s3/reply_text.h"
@@ -111,7 +112,7 @@ Task<Result<void>> run_head_bucket(S3Call& call) {
 
 Task<Result<void>> run_delete_bucket(S3Call& call) {
   FF_CO_TRY(call.check_reach(call.bucket, ""));
-  FF_CO_TRY(co_await call.store.delete_bucket(call.caller(), call.bucket));
+  FF_CO_TRY(co_await remove_bucket(call.store, call.caller(), call.bucket));
   co_return co_await call.reply(204);
 }
 

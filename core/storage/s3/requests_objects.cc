@@ -47,7 +47,7 @@ Result<http::ReplyHead> object_head(const S3Call& call, const ObjectInfo& object
   for (const auto& [parameter, field] : kOverrides) {
     const std::string value = call.parameter(parameter);
     if (value.empty()) continue;
-    if (value.find_first_of("\r\n") != value.npos) {
+    if (!http::parse_field(fmt::format("{}:{}", field, value))) {
       return s3_error(S3Code::invalid_argument, "The value of {} is not valid.", parameter);
     }
     set_field(head.fields, field, value);

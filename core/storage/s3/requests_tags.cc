@@ -1,4 +1,4 @@
-// requests_tags.cc: the tags of an object.
+// requests_tags.cc: operations that read and replace the tags of an object.
 #include <utility>
 
 #include "storage/s3/body_source.h"

@@ -1,4 +1,4 @@
-// requests_uploads.cc: operations of multipart uploads.
+// requests_uploads.cc: operations of multipart uploads, from their begin to their end.
 #include <algorithm>
 #include <utility>
 

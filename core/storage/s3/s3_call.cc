@@ -91,7 +91,7 @@ const std::vector<OperationRow>& operation_table() {
   return table;
 }
 
-const OperationRow* find_operation(const http::RequestHead& head, const Target& target,
+const OperationRow* find_operation(const http::RequestHead& head, const RequestTarget& target,
                                    std::string_view bucket, std::string_view key) {
   const Level level = bucket.empty() ? Level::service : key.empty() ? Level::bucket : Level::object;
   const auto found = std::ranges::find_if(operation_table(), [&](const OperationRow& row) {

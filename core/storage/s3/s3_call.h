@@ -22,7 +22,7 @@ struct S3Call {
   ObjectStore& store;
   Uploads& uploads;
   const Authentication& authentication;
-  const Target& target;
+  const RequestTarget& target;
   const OperationRow& operation;
   std::string bucket;  // empty: none is named
   std::string key;     // empty: none is named
@@ -58,7 +58,7 @@ struct OperationRow {
 
 const std::vector<OperationRow>& operation_table();
 // Null: there is none for this request.
-const OperationRow* find_operation(const http::RequestHead& head, const Target& target,
+const OperationRow* find_operation(const http::RequestHead& head, const RequestTarget& target,
                                    std::string_view bucket, std::string_view key);
 
 // The operations.

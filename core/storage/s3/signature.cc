@@ -97,7 +97,7 @@ Result<SignatureClaim> parse_authorization(const http::RequestHead& head, std::s
   return claim;
 }
 
-Result<SignatureClaim> parse_presigned(const http::RequestHead& head, const Target& target) {
+Result<SignatureClaim> parse_presigned(const http::RequestHead& head, const RequestTarget& target) {
   const auto value = [&target](std::string_view name) {
     const std::string* const found = target.find(name);
     return found == nullptr ? std::string() : *found;
@@ -132,7 +132,7 @@ std::string squeeze(std::string_view value) {
   return text;
 }
 
-std::string canonical_query(const Target& target, bool presigned) {
+std::string canonical_query(const RequestTarget& target, bool presigned) {
   std::vector<std::pair<std::string, std::string>> encoded;
   for (const auto& [name, value] : target.query) {
     if (presigned && name == "X-Amz-Signature") continue;
@@ -178,7 +178,7 @@ std::optional<int64_t> parse_signature_time(std::string_view text) {
 }
 
 Result<std::optional<SignatureClaim>> parse_claim(const http::RequestHead& head,
-                                                  const Target& target) {
+                                                  const RequestTarget& target) {
   const std::string* const authorization = head.find("authorization");
   if (authorization != nullptr) {
     FF_TRY(auto claim, parse_authorization(head, *authorization));
@@ -191,7 +191,7 @@ Result<std::optional<SignatureClaim>> parse_claim(const http::RequestHead& head,
   return std::optional<SignatureClaim>();
 }
 
-std::string canonical_request(const http::RequestHead& head, const Target& target,
+std::string canonical_request(const http::RequestHead& head, const RequestTarget& target,
                               const SignatureClaim& claim) {
   return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", head.method, percent_encode(target.path, true),
                      canonical_query(target, claim.presigned), canonical_fields(head, claim),

@@ -42,9 +42,9 @@ constexpr std::string_view kUnsignedChunksTrailer = "STREAMING-UNSIGNED-PAYLOAD-
 
 // Empty: the request is not signed. Errors are S3's (s3_error.h).
 Result<std::optional<SignatureClaim>> parse_claim(const http::RequestHead& head,
-                                                  const Target& target);
+                                                  const RequestTarget& target);
 
-std::string canonical_request(const http::RequestHead& head, const Target& target,
+std::string canonical_request(const http::RequestHead& head, const RequestTarget& target,
                               const SignatureClaim& claim);
 std::string string_to_sign(const SignatureClaim& claim, std::string_view canonical);
 // The key of one day, region and service.

@@ -58,17 +58,17 @@ std::string percent_encode(std::string_view text, bool slashes_stay) {
   return encoded;
 }
 
-const std::string* Target::find(std::string_view name) const {
+const std::string* RequestTarget::find(std::string_view name) const {
   const auto found = std::ranges::find(query, name, &Query::value_type::first);
   return found == query.end() ? nullptr : &found->second;
 }
 
-Result<Target> parse_target(std::string_view target) {
+Result<RequestTarget> parse_target(std::string_view target) {
   if (!target.starts_with('/')) return bad_target();
   const size_t mark = std::min(target.find('?'), target.size());
   auto path = percent_decode(target.substr(0, mark));
   if (!path) return bad_target();
-  Target parsed;
+  RequestTarget parsed;
   parsed.path = std::move(*path);
   if (mark == target.size()) return parsed;
   for (const std::string_view one : split(target.substr(mark + 1), '&')) {

@@ -19,7 +19,7 @@ std::string percent_encode(std::string_view text, bool slashes_stay);
 
 using Query = std::vector<std::pair<std::string, std::string>>;  // decoded, in their order
 
-struct Target {
+struct RequestTarget {
   std::string path;  // decoded; begins with '/'
   Query query;
 
@@ -29,6 +29,6 @@ struct Target {
 };
 
 // Errc::corrupt: it is no path with a query.
-Result<Target> parse_target(std::string_view target);
+Result<RequestTarget> parse_target(std::string_view target);
 
 }  // namespace ff::s3

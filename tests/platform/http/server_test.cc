@@ -49,7 +49,7 @@ class HttpServerTest : public testing::Test {
     return serve(stream);
   }
   std::string serve(TextStream& stream) {
-    Server server(world_.loop(), echo_, {});
+    RequestServer server(world_.loop(), echo_, {});
     run_task(world_.loop(), server.serve_stream(stream));
     EXPECT_TRUE(stream.closed());
     return stream.sent();

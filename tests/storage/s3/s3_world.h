@@ -61,7 +61,7 @@ class S3World : public client::FileSystemWorld {
     stream.cut(piece);
     stream.feed(text);
     stream.end();
-    http::Server server(stage_.world.loop(), *service_, {});
+    http::RequestServer server(stage_.world.loop(), *service_, {});
     run_task(stage_.world.loop(), server.serve_stream(stream));
     return stream.sent();
   }

@@ -225,7 +225,7 @@ TEST(ObjectAttributesTest, KeepTextAndFollowTheBytes) {
   inode.length = 1024;
   const ObjectAttributes attributes{
       .etag = "9b2cf535f27731c974343645a3985328-2",
-      .fields = {{"content-type", "text/plain; a=\"b\""}, {"x-amz-meta-a", "1\n2 3%"}},
+      .fields = {{"content-type", "text/plain; a=\"b\""}, {"x-amz-meta-a", "1\t2 3%"}},
       .tags = {{"a b", "c=d"}, {"e", ""}}};
   const std::string text = format_attributes(attributes, inode);
   EXPECT_EQ(parse_attributes(text, inode), attributes);
@@ -243,6 +243,22 @@ TEST(ObjectAttributesTest, KeepTextAndFollowTheBytes) {
   }
   EXPECT_TRUE(parse_attributes("", inode).etag.ends_with("-0"));
   EXPECT_TRUE(parse_attributes("other\netag x\nof 17 3 0 1024\n", inode).etag.ends_with("-0"));
+}
+
+// Any program with the right to write to the file may write the attribute.
+TEST(ObjectAttributesTest, OfPrograms) {
+  const meta::Inode inode;
+  for (const std::string_view field :
+       {"content-length 5", "transfer-encoding chunked", "x-amz-meta-a 1%0D%0ASet-Cookie:%20x",
+        "a%0D%0Ab c", "x-amz-meta-a 1%00", "set-cookie x"}) {
+    const std::string text = fmt::format("ff-s3 1\nfield {}\n", field);
+    EXPECT_EQ(parse_attributes(text, inode).fields, std::vector<http::Field>()) << field;
+  }
+  for (const std::string_view etag : {"a\rb", "\"", "x", ""}) {
+    const std::string text = fmt::format("ff-s3 1\netag {}\nof 0 0 0 0\n", etag);
+    EXPECT_TRUE(parse_attributes(text, inode).etag.ends_with("-0")) << etag;
+  }
+  EXPECT_EQ(parse_attributes("ff-s3 1\netag ab-0\nof 0 0 0 0\nof\netag\n", inode).etag, "ab-0");
 }
 
 TEST(ObjectAttributesTest, FieldsOfRequests) {
