@@ -21,9 +21,10 @@ struct ChecksumName {
   std::string_view field;
   HashKind kind;
 };
-constexpr std::array<ChecksumName, 4> kChecksums = {{
+constexpr std::array<ChecksumName, 5> kChecksums = {{
     {"x-amz-checksum-crc32", HashKind::crc32},
     {"x-amz-checksum-crc32c", HashKind::crc32c},
+    {"x-amz-checksum-crc64nvme", HashKind::crc64nvme},
     {"x-amz-checksum-sha1", HashKind::sha1},
     {"x-amz-checksum-sha256", HashKind::sha256},
 }};
@@ -128,17 +129,19 @@ Result<void> BodySource::add_checksums() {
         field.name.starts_with("x-amz-checksum-") && field.name != "x-amz-checksum-mode" &&
         field.name != "x-amz-checksum-algorithm" && field.name != "x-amz-checksum-type";
     if (is_value && !known) {
-      return s3_error(S3Code::invalid_request,
-                      "The checksum {} is not known here; CRC32, CRC32C, SHA1 and SHA256 are.",
-                      field.name);
+      return s3_error(
+          S3Code::invalid_request,
+          "The checksum {} is not known here; CRC32, CRC32C, CRC64NVME, SHA1 and SHA256 are.",
+          field.name);
     }
   }
   if (!trailer.empty() &&
       std::ranges::find(kChecksums, trailer, &ChecksumName::field) == kChecksums.end()) {
-    return s3_error(S3Code::invalid_request,
-                    "The trailer {} is not known here; checksums CRC32, CRC32C, SHA1 and SHA256 "
-                    "are.",
-                    printable(trailer));
+    return s3_error(
+        S3Code::invalid_request,
+        "The trailer {} is not known here; checksums CRC32, CRC32C, CRC64NVME, SHA1 and SHA256 "
+        "are.",
+        printable(trailer));
   }
   return {};
 }

@@ -24,9 +24,45 @@ const EVP_MD* digest_of(HashKind kind) {
     case HashKind::sha1: return EVP_sha1();
     case HashKind::sha256: return EVP_sha256();
     case HashKind::crc32:
-    case HashKind::crc32c: return nullptr;
+    case HashKind::crc32c:
+    case HashKind::crc64nvme: return nullptr;
   }
   return nullptr;
+}
+
+// CRC-64/NVME: the polynomial 0xAD93D23594C93659, reflected. Eight bytes at a time ("slicing by
+// 8"): table i has the CRC of a byte with i zero bytes behind it.
+constexpr uint64_t kCrc64Polynomial = 0x9A6C9329AC4BC9B5;
+using Crc64Tables = std::array<std::array<uint64_t, 256>, 8>;
+
+constexpr Crc64Tables make_crc64_tables() {
+  Crc64Tables tables = {};
+  for (uint64_t byte = 0; byte < 256; byte++) {
+    uint64_t crc = byte;
+    for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kCrc64Polynomial : 0);
+    tables[0][byte] = crc;
+  }
+  for (size_t i = 1; i < tables.size(); i++) {
+    for (size_t byte = 0; byte < 256; byte++) {
+      const uint64_t before = tables[i - 1][byte];
+      tables[i][byte] = (before >> 8) ^ tables[0][before & 0xFF];
+    }
+  }
+  return tables;
+}
+constexpr Crc64Tables kCrc64Tables = make_crc64_tables();
+
+uint64_t crc64nvme(ByteView data, uint64_t seed) {
+  uint64_t crc = ~seed;
+  for (; data.size() >= 8; data = data.subspan(8)) {
+    const uint64_t word = crc ^ load_le<uint64_t>(data.data());
+    crc = 0;
+    for (size_t i = 0; i < 8; i++) crc ^= kCrc64Tables[7 - i][(word >> (8 * i)) & 0xFF];
+  }
+  for (const std::byte byte : data) {
+    crc = (crc >> 8) ^ kCrc64Tables[0][(crc ^ static_cast<uint64_t>(byte)) & 0xFF];
+  }
+  return ~crc;
 }
 
 const unsigned char* byte_data(std::string_view text) {
@@ -64,9 +100,11 @@ void Hasher::update(ByteView data) {
   if (context_ != nullptr) {
     FF_CHECK(EVP_DigestUpdate(context_, data.data(), data.size()) == 1);
   } else if (kind_ == HashKind::crc32) {
-    crc_ = ::libdeflate_crc32(crc_, data.data(), data.size());
+    crc_ = ::libdeflate_crc32(static_cast<uint32_t>(crc_), data.data(), data.size());
+  } else if (kind_ == HashKind::crc32c) {
+    crc_ = simd::crc32c(data, static_cast<uint32_t>(crc_));
   } else {
-    crc_ = simd::crc32c(data, crc_);
+    crc_ = crc64nvme(data, crc_);
   }
 }
 
@@ -78,7 +116,8 @@ std::string Hasher::finish() {
     FF_CHECK(EVP_DigestFinal_ex(context_, digest.data(), &size) == 1);
     bytes.assign(reinterpret_cast<const char*>(digest.data()), size);
   } else {
-    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(crc_ >> shift);
+    const int bits = kind_ == HashKind::crc64nvme ? 64 : 32;
+    for (int shift = bits - 8; shift >= 0; shift -= 8) bytes += static_cast<char>(crc_ >> shift);
   }
   restart();
   return bytes;

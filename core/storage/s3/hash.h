@@ -1,5 +1,5 @@
-// The digests and checksums of S3: MD5 (ETag, Content-MD5), SHA-1, SHA-256, CRC-32 and CRC32C; and
-// the HMAC of signatures.
+// The digests and checksums of S3: MD5 (ETag, Content-MD5), SHA-1, SHA-256, CRC-32, CRC32C and
+// CRC-64/NVME; and the HMAC of signatures.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct evp_md_ctx_st;
 
 namespace ff::s3 {
 
-enum class HashKind : uint8_t { md5, sha1, sha256, crc32, crc32c };
+enum class HashKind : uint8_t { md5, sha1, sha256, crc32, crc32c, crc64nvme };
 
 // Computes one of them incrementally.
 class Hasher {
@@ -35,7 +35,7 @@ class Hasher {
 
   HashKind kind_;
   evp_md_ctx_st* context_ = nullptr;  // null: a CRC
-  uint32_t crc_ = 0;
+  uint64_t crc_ = 0;
 };
 
 std::string hash_of(HashKind kind, std::string_view text);

@@ -326,6 +326,8 @@ TEST_F(S3ServiceTest, SignedChunksAndTrailers) {
   EXPECT_EQ(put(kUnsignedChunksTrailer, "4", "5\r\nworld\r\n0\r\n\r\n").code(), "IncompleteBody");
   EXPECT_EQ(put("STREAMING-OTHER", "5", "5\r\nworld\r\n0\r\n\r\n").code(), "NotImplemented");
   EXPECT_EQ(ask("PUT", "/bucket/a", "x", {{"x-amz-checksum-crc64nvme", "AAAAAAAAAAA="}}).code(),
+            "BadDigest");
+  EXPECT_EQ(ask("PUT", "/bucket/a", "x", {{"x-amz-checksum-xxh3", "AAAAAAAAAAA="}}).code(),
             "InvalidRequest");
   EXPECT_EQ(ask("GET", "/bucket/a").body, "hello world");
 }

@@ -44,6 +44,7 @@ TEST(HashTest, KnownValues) {
   EXPECT_EQ(digest(HashKind::sha1), "f7c3bc1d808e04732adf679965ccc34ca7ae3441");
   EXPECT_EQ(digest(HashKind::crc32), "cbf43926");
   EXPECT_EQ(digest(HashKind::crc32c), "e3069283");
+  EXPECT_EQ(digest(HashKind::crc64nvme), "ae8b14860a799888");
   EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   Hasher hasher(HashKind::crc32);
   hasher.update(as_bytes("1234"));
