@@ -100,6 +100,7 @@ Result<void> BodySource::add_checks() {
       return s3_error(S3Code::invalid_digest, "The Content-MD5 is not valid.");
     }
     checks_.push_back({Hasher(HashKind::md5), S3Code::bad_digest, *digest});
+    md5_ = *digest;
   }
   return add_checksums();
 }

@@ -24,6 +24,7 @@ class BodySource final : public ObjectSource {
 
   std::optional<uint64_t> size() const override { return size_; }
   Task<Result<size_t>> read(ByteSpan into) override;
+  std::string checked_md5() const override { return md5_; }
   // The whole body. Errors are S3's: MalformedXML if it has more bytes.
   Task<Result<std::string>> read_all(size_t bytes_max);
 
@@ -59,6 +60,7 @@ class BodySource final : public ObjectSource {
   bool ended_ = false;
   bool checked_ = false;
   std::vector<Check> checks_;
+  std::string md5_;  // of Content-MD5
   // Of chunks.
   http::ChunkParser chunks_;
   std::vector<std::byte> buffer_;

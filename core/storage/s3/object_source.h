@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "platform/base/bytes.h"
 #include "platform/base/result.h"
@@ -18,6 +19,8 @@ class ObjectSource {
   // Reads until `into` is full or the source ends; returns the bytes read. The end is returned only
   // if everything that the source is checked against matches.
   virtual Task<Result<size_t>> read(ByteSpan into) = 0;
+  // The MD5 (16 bytes) that all bytes are checked against by their end; empty: there is none.
+  virtual std::string checked_md5() const { return {}; }
 };
 
 }  // namespace ff::s3

@@ -129,6 +129,7 @@ Task<Result<void>> ObjectStore::write_bytes(client::File& file, ObjectSource& so
   const uint64_t size = source.size().value_or(UINT64_MAX);
   FF_CO_TRY(const Pieces memory, co_await acquire_pieces(size));
   std::array<std::vector<std::byte>, 2> pieces;
+  const std::string known_md5 = source.checked_md5();
   Hasher hasher(HashKind::md5);
   uint64_t offset = 0;
   // One piece is received while the one before is stored.
@@ -146,7 +147,7 @@ Task<Result<void>> ObjectStore::write_bytes(client::File& file, ObjectSource& so
     writing.add(write_piece(file, offset, bytes));
     YieldWait yield(loop());
     const auto yielded = co_await yield;
-    hasher.update(bytes);
+    if (known_md5.empty()) hasher.update(bytes);
     offset += *got;
     if (!yielded || *got < piece.size() || offset == size) {
       FF_CO_TRY(co_await writing.join());
@@ -154,7 +155,7 @@ Task<Result<void>> ObjectStore::write_bytes(client::File& file, ObjectSource& so
       if (*got < piece.size()) break;
     }
   }
-  md5 = hex(as_bytes(hasher.finish()));
+  md5 = hex(as_bytes(known_md5.empty() ? hasher.finish() : known_md5));
   co_return Result<void>();
 }
 

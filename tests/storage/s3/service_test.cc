@@ -93,6 +93,10 @@ TEST_F(S3ServiceTest, ReplacingIsWhole) {
   EXPECT_EQ(
       ask("PUT", "/bucket/a", "two", {{"Content-MD5", base64(hash_of(HashKind::md5, "x"))}}).code(),
       "BadDigest");
+  EXPECT_EQ(ask("PUT", "/bucket/b", "b", {{"Content-MD5", base64(hash_of(HashKind::md5, "b"))}})
+                .field("ETag"),
+            md5_of("b"));
+  EXPECT_EQ(ask("DELETE", "/bucket/b").status, 204);
   EXPECT_EQ(ask("PUT", "/bucket/a", "two", {{"x-amz-content-sha256", sha256_hex("x")}}).code(),
             "XAmzContentSHA256Mismatch");
   EXPECT_EQ(ask("PUT", "/bucket/a", "two", {{"x-amz-checksum-crc32", "AAAAAA=="}}).code(),
