@@ -13,6 +13,7 @@
 #include "cmd/options/cluster_access.h"
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
+#include "cmd/serve_kv_s3.h"
 #include "platform/base/audit.h"
 #include "platform/base/log.h"
 #include "platform/io/system_disk.h"
@@ -38,6 +39,7 @@ struct ServeKvOptions {
   uint64_t max_bytes = 0;
   uint64_t memory = gateway::GatewayOptions().cache_bytes;
   uint64_t partitions = kvstore::Options().partitions;
+  S3Options s3;
 };
 
 // Thousands of clients need a descriptor each.
@@ -53,6 +55,7 @@ Result<void> check_kv(const ServeKvOptions& options) {
     return fail(Errc::usage, "--partitions {}: must be from 1 to {}", options.partitions,
                 kvstore::kSlots);
   }
+  FF_TRY(check_s3_options(options.s3));
   return check_server_options(options.daemon.net);
 }
 
@@ -108,6 +111,7 @@ class KvServer {
   }
   Result<void> open_folder();
   Result<void> open_store();
+  Result<void> open_s3();
   Result<void> serve(const net::Address& listening);
   void watch_revocations();
   std::string_view security() const;
@@ -129,6 +133,7 @@ class KvServer {
   std::string address_;       // where clients reach the gateway
   std::unique_ptr<kvstore::Store> store_;
   std::optional<cluster::RevocationPoller> revocations_;
+  std::unique_ptr<S3Gateway> s3_;  // null: there is none
 };
 
 Result<void> KvServer::open_folder() {
@@ -167,6 +172,16 @@ Result<void> KvServer::open_store() {
   return {};
 }
 
+Result<void> KvServer::open_s3() {
+  if (!options_.s3.listen) return {};
+  FF_TRY(s3_, S3Gateway::open(session_.stop, client_.metrics,
+                              {.s3 = options_.s3,
+                               .meta = options_.meta,
+                               .net = options_.daemon.net,
+                               .durable = options_.sync}));
+  return {};
+}
+
 void KvServer::watch_revocations() {
   if (keyring_ == nullptr) return;
   revocations_.emplace(client_.context, managers_, *keyring_);
@@ -188,6 +203,7 @@ std::string KvServer::status() const {
                {"owned_partitions", gateway_.owned_partitions()},
                {"keys", gateway_.keys()}};
   json["damage"] = store_->damage();
+  if (s3_ != nullptr) json["s3"] = {{"address", s3_->address().text()}, {"root", s3_->root()}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -204,6 +220,10 @@ Result<void> KvServer::serve(const net::Address& listening) {
   gateway_.start(*store_, address_);
   session_.out.line("listening on {}", listening.text());
   Json data = {{"listen", listening.text()}, {"address", address_}};
+  if (s3_ != nullptr) {
+    session_.out.line("s3 on {}", s3_->address().text());
+    data["s3"] = s3_->address().text();
+  }
   if (pages != nullptr) {
     session_.out.line("pages on port {}", pages->port());
     data["http_port"] = pages->port();
@@ -226,7 +246,9 @@ Result<void> KvServer::run(const net::Address& at) {
   FF_TRY(address_, advertised_address(options_.daemon, listening));
   FF_TRY(open_folder());
   FF_TRY(open_store());
-  auto served = serve(listening);
+  auto served = open_s3();
+  if (served) served = serve(listening);
+  if (s3_ != nullptr) s3_->close();
   run_task(client_.loop, close());
   return served;
 }
@@ -301,7 +323,7 @@ void declare_serve_kv(Command& serve) {
       "owns FOLDER, otherwise as the mode of FOLDER says for others.\n\nClients on other machines "
       "need TLS, which the settings net.tls-cert, net.tls-key and net.tls-ca turn on (clients need "
       "certificates, too), or net.security = \"trusted-network\".\n\nCommands:\n\n" +
-      command_list());
+      command_list() + "\n\n" + s3_about());
   serve.argument("FOLDER", text(options.folder, "FOLDER"), "Folder of the store");
   declare_meta(serve, options.meta);
   serve
@@ -320,10 +342,15 @@ void declare_serve_kv(Command& serve) {
       .option("--partitions", number(options.partitions, "N"),
               "Parts of a new store, each with a file that is written one change after the other")
       .config("serve-kv.partitions");
+  declare_s3(serve, options.s3);
   declare_daemon(serve, options.daemon, "serve-kv");
   serve.example("ff serve-kv ff:///cache --key cluster.key", "a cache in the file system");
   serve.example("ff serve-kv /data/kv --insecure --max-bytes 100GiB",
                 "on one machine, for all of its programs");
+  serve.example(
+      "ff serve-kv ff:///cache --key cluster.key --s3-listen 127.0.0.1:9000 --s3-root "
+      "ff:///objects",
+      "the same, and files for clients of S3");
   serve.run([&options](Session& session) { return run_serve_kv(session, options); });
 }
 

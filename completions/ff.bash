@@ -8,7 +8,7 @@ _ff_subs() {
     '') reply='admin allreduce bench checkpoint down fs generate help mount record schedule serve-kv serve-meta serve-storage sim up validate' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain accept-loss drop-target replace-target replace-disk fsck backup restore adopt key user' ;;
     'admin key') reply='create list revoke rotate' ;;
-    'admin user') reply='add token list remove' ;;
+    'admin user') reply='add token s3-key list remove' ;;
     'allreduce') reply='bench run' ;;
     'bench') reply='disk digest chain io files ring meta kv chunk net' ;;
     'checkpoint') reply='save load list show diff latest verify repair forget prune export import salvage watch plan' ;;
@@ -50,6 +50,7 @@ _ff_options() {
     'admin user') reply='--meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin user add') reply='--uid --gid --groups --token-file --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin user token') reply='--token-file --timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'admin user s3-key') reply='--meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin user list') reply='--timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'admin user remove') reply='--timeout --meta --net --key --token --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'allreduce') reply='--json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -132,7 +133,7 @@ _ff_options() {
     'schedule quota drop') reply='--user --partition --priority --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule history') reply='--since --user --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule simulate') reply='--nodes --zones --leaf --trace --processors --tasks --seed --save --load --answering --checkpoint-every --pass-every --json --no-header --quiet -q --verbose -v --help -h' ;;
-    'serve-kv') reply='--meta --sync --no-sync --max-bytes --memory --partitions --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'serve-kv') reply='--meta --sync --no-sync --max-bytes --memory --partitions --s3-listen --s3-root --s3-tls-cert --s3-tls-key --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'serve-meta') reply='--kv --dir --accept-data-loss --collect-after --keep-lost --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --shards --name --failure-domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--scenario --seed --seeds --list --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -303,6 +304,10 @@ _ff_value() {
     'admin user token --net') reply='auto|tcp|verbs' ;;
     'admin user token --key') reply='file' ;;
     'admin user token --token') reply='file' ;;
+    'admin user s3-key --meta') reply='any' ;;
+    'admin user s3-key --net') reply='auto|tcp|verbs' ;;
+    'admin user s3-key --key') reply='file' ;;
+    'admin user s3-key --token') reply='file' ;;
     'admin user list --timeout') reply='any' ;;
     'admin user list --meta') reply='any' ;;
     'admin user list --net') reply='auto|tcp|verbs' ;;
@@ -911,6 +916,10 @@ _ff_value() {
     'serve-kv --max-bytes') reply='any' ;;
     'serve-kv --memory') reply='any' ;;
     'serve-kv --partitions') reply='any' ;;
+    'serve-kv --s3-listen') reply='any' ;;
+    'serve-kv --s3-root') reply='any' ;;
+    'serve-kv --s3-tls-cert') reply='file' ;;
+    'serve-kv --s3-tls-key') reply='file' ;;
     'serve-kv --listen') reply='any' ;;
     'serve-kv --advertise') reply='any' ;;
     'serve-kv --http') reply='any' ;;
@@ -1000,6 +1009,7 @@ _ff_argument() {
     'admin key revoke '0) reply='any' ;;
     'admin user add '0) reply='any' ;;
     'admin user token '0) reply='any' ;;
+    'admin user s3-key '0) reply='file' ;;
     'admin user remove '0) reply='any' ;;
     'bench disk '0) reply='dir' ;;
     'bench files '*) reply='dir' ;;

@@ -3,6 +3,7 @@
 #include "platform/base/text.h"
 #include "platform/io/system_disk.h"
 #include "storage/meta/meta_client.h"
+#include "storage/s3/access_key.h"
 
 namespace ff::cmd {
 namespace {
@@ -146,6 +147,28 @@ Result<void> run_remove(Session& session, const AdminOptions& admin, const UserO
   return {};
 }
 
+struct S3KeyOptions {
+  std::string token_file;
+};
+
+// The keys of a token for S3, which derive from it: no server is asked.
+Result<void> run_s3_key(Session& session, const S3KeyOptions& options) {
+  io::SystemDisk disk;
+  FF_TRY(const auto keyring, auth::read_keyring(disk, options.token_file, auth::Entity()));
+  const auto credential = keyring->credential({.role = auth::Role::meta});
+  if (keyring->root() || !credential) {
+    Error error = fail(Errc::usage, "{}: not a token", options.token_file);
+    error.hint = "'ff admin user token' makes one.";
+    return error;
+  }
+  const std::string access = s3::access_key_of(keyring->self());
+  const auth::SecretText secret = s3::secret_key_of(credential->key);
+  session.out.line("AWS_ACCESS_KEY_ID={}", access);
+  session.out.line("AWS_SECRET_ACCESS_KEY={}", std::string_view(secret));
+  session.out.data({{"access_key", access}, {"secret_key", std::string_view(secret)}});
+  return {};
+}
+
 Result<void> run_user_list(Session& session, const AdminOptions& admin) {
   FF_TRY(const auto calls, UserCalls::open(session, admin));
   FF_TRY(const auto users, calls->run(calls->names().users()));
@@ -206,6 +229,18 @@ void declare_admin_users(Command& admin, const AdminOptions& options) {
   declare_token_file(token, wanted);
   token.blocking(kAdminTimeoutNs);
   token.run([&](Session& session) { return run_token(session, options, wanted); });
+
+  Command& key = user.sub("s3-key", "Print the S3 keys of a token");
+  auto& keyed = key.keep<S3KeyOptions>();
+  key.about(
+      "Prints the access key and the secret key with which clients of S3 sign their requests to "
+      "'ff "
+      "serve-kv --s3-listen'. They derive from the token and have its rights; they are revoked "
+      "with "
+      "it. Nothing is sent to the cluster.");
+  key.argument("FILE", file(keyed.token_file), "File of the token");
+  key.example("ff admin user s3-key ann.token > ann.env", "for 'set -a; . ./ann.env'");
+  key.run([&](Session& session) { return run_s3_key(session, keyed); });
 
   Command& list = user.sub("list", "List the users");
   list.about("Lists the users and their number of valid tokens.");

@@ -170,8 +170,8 @@ inline std::string_view group_of(std::string_view folder) {
 // Reads the tables: rows "| `ops/` | `platform/`, `training/task/` |" and "| 1 | `platform/io/` |".
 inline Layout parse_layout(const std::string& readme) {
   static const std::regex kGroup(R"(^\| *`([a-z]+)/` *\|(.*)\|$)");
-  static const std::regex kFolder(R"(^\| *([0-9]) *\| *`([a-z]+/[a-z]+)/` *\|.*\|$)");
-  static const std::regex kUsed("`([a-z]+/(?:[a-z]+/)?)`");
+  static const std::regex kFolder(R"(^\| *([0-9]) *\| *`([a-z]+/[a-z][a-z0-9]*)/` *\|.*\|$)");
+  static const std::regex kUsed("`([a-z]+/(?:[a-z][a-z0-9]*/)?)`");
   Layout layout;
   for (const std::string& line : lines_of(readme)) {
     std::smatch match;

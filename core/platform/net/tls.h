@@ -33,7 +33,9 @@ namespace ff::net {
 struct TlsFiles {
   std::string cert;  // own certificate, followed by the intermediate certificates
   std::string key;   // own private key, not encrypted
-  std::string ca;    // trusted CA certificates
+  // Trusted CA certificates. Empty: for servers only, which then take clients without certificates;
+  // the clients prove who they are in another way.
+  std::string ca;
 };
 
 // Shared by all TLS connections of a process. Thread-safe.
