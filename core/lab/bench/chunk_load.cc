@@ -99,7 +99,7 @@ Result<ChunkBenchResult> run_chunk_load(io::Disk& disk, const StopToken& stop, P
   figures.direct = raw->direct();
   auto options = store_options(disk, loop, rng, io::join(load.dir, "store"));
   FF_TRY(const io::Space space, disk.space(load.dir));
-  options.log = chunk::log_limits(space.total);
+  options.log = chunk::metadata_log_limits(space.total);
   options.queue_depth = std::max(load.passes.depth, load.passes.small_depth);
   FF_TRY(auto store, make_store(options));
   StoreSubject subject(*store, loop);

@@ -101,7 +101,7 @@ void StorageProcess::start() {
                             .name = name_,
                             .boot_id = boot_,
                             .buffered_write_max = paged,
-                            .log = chunk::LogLimits{.segment_bytes = segment},
+                            .log = chunk::MetadataLogLimits{.segment_bytes = segment},
                             .commit_on = chunk::CommitOn::loop,
                             .memory_disk = &memory_,
                             .memory_dir = kMemoryDir},

@@ -94,10 +94,10 @@ void StorageShard::set_identity(std::string cluster, cluster::NodeId node) {
   node_ = node;
 }
 
-chunk::LogLimits StorageShard::log_limits(const std::string& dir) const {
+chunk::MetadataLogLimits StorageShard::log_limits(const std::string& dir) const {
   if (options_.log) return *options_.log;
   const auto space = disk_.space(dir);
-  return chunk::log_limits(space ? space->total : 0);
+  return chunk::metadata_log_limits(space ? space->total : 0);
 }
 
 chunk::ChunkStoreOptions StorageShard::store_options(const std::string& dir) const {

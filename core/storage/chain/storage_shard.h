@@ -40,7 +40,7 @@ struct StorageOptions {
   bool format = false;       // also create disks in empty folders of an existing node
   bool direct = true;        // see chunk::ChunkStoreOptions
   uint64_t buffered_write_max = chunk::kBufferedWriteMax;
-  std::optional<chunk::LogLimits> log = {};  // nothing: as suits the size of each disk
+  std::optional<chunk::MetadataLogLimits> log = {};  // nothing: as suits the size of each disk
   chunk::CommitOn commit_on = chunk::CommitOn::thread;
   uint64_t copy_rate = 0;           // bytes per second of copies to syncing targets; 0: no limit
   uint64_t scrub_rate = 0;          // bytes per second of scrubbing; 0: no scrubbing
@@ -189,7 +189,7 @@ class StorageShard {
   void retry_failed_targets();
 
   // storage_shard.cc
-  chunk::LogLimits log_limits(const std::string& dir) const;
+  chunk::MetadataLogLimits log_limits(const std::string& dir) const;
   chunk::ChunkStoreOptions store_options(const std::string& dir) const;
   ByteSpan arena() const;
   uint64_t share_of(uint64_t rate) const;

@@ -123,7 +123,7 @@ struct ChunkStoreOptions {
   std::string cluster;
   std::string boot_id;  // boot id of the machine: /proc/sys/kernel/random/boot_id
   CommitOn commit_on = CommitOn::thread;
-  LogLimits log = {};  // of the log of the metadata
+  MetadataLogLimits log = {};  // of the log of the metadata
   uint64_t crc_cache_bytes = kCrcCacheBytes;
   size_t used_chunks_max = kUsedChunksMax;  // of a target, in ChunkTable
   bool direct = true;  // use O_DIRECT where the file system supports it; false: page cache

@@ -19,8 +19,8 @@ constexpr size_t kLateSegments = 16;  // while a checkpoint is under way
 
 }  // namespace
 
-LogLimits log_limits(uint64_t disk_bytes) {
-  LogLimits limits;
+MetadataLogLimits metadata_log_limits(uint64_t disk_bytes) {
+  MetadataLogLimits limits;
   const uint64_t share = disk_bytes / kDiskShare / limits.segment_bytes;
   limits.checkpoint_segments =
       std::clamp<uint64_t>(share, limits.checkpoint_segments, kCheckpointSegmentsMax);

@@ -37,7 +37,7 @@ constexpr uint64_t kLogSegmentBytes = 8 * kMiB;
 constexpr size_t kDataSegmentsMax = 24;
 
 // How large a log becomes.
-struct LogLimits {
+struct MetadataLogLimits {
   uint64_t segment_bytes = kLogSegmentBytes;
   // Full segments before a checkpoint. They collect small updates, which share the cost of the
   // checkpoint, and the pages that it writes; opening a disk reads them.
@@ -48,14 +48,14 @@ struct LogLimits {
 };
 // Those for a disk of this size: it collects small updates of 64 MiB to 512 MiB, at most 0.2 % of
 // a disk of 32 GiB or more.
-LogLimits log_limits(uint64_t disk_bytes);
+MetadataLogLimits metadata_log_limits(uint64_t disk_bytes);
 
 struct MetadataOptions {
   io::Disk& disk;
   std::string dir;
   std::string disk_id;  // open(): empty for any
   Rng& rng;
-  LogLimits log = {.checkpoint_segments = 1};
+  MetadataLogLimits log = {.checkpoint_segments = 1};
 };
 
 class Metadata {
@@ -134,7 +134,7 @@ class Metadata {
   LogRows rows_;  // of the log, until start()
   Checkpoint checkpoint_;
   uint64_t next_run_ = 1;
-  const LogLimits limits_;
+  const MetadataLogLimits limits_;
   bool checkpointing_ = false;
   size_t tried_ = 0;  // closed segments when the disk was too full for a checkpoint
   std::optional<Error> failure_;

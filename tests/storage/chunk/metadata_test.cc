@@ -319,11 +319,11 @@ TEST(Checkpoint, TheIndexRoundTripsAndEveryFlippedBitShows) {
   }
 }
 
-TEST(LogLimits, SuitTheDisk) {
-  EXPECT_EQ(log_limits(0).checkpoint_segments, 8u);
-  EXPECT_EQ(log_limits(32 * kGiB).checkpoint_segments, 8u);
-  EXPECT_EQ(log_limits(128 * kGiB).checkpoint_segments, 32u);
-  const LogLimits largest = log_limits(16 * 1024 * kGiB);
+TEST(MetadataLogLimits, SuitTheDisk) {
+  EXPECT_EQ(metadata_log_limits(0).checkpoint_segments, 8u);
+  EXPECT_EQ(metadata_log_limits(32 * kGiB).checkpoint_segments, 8u);
+  EXPECT_EQ(metadata_log_limits(128 * kGiB).checkpoint_segments, 32u);
+  const MetadataLogLimits largest = metadata_log_limits(16 * 1024 * kGiB);
   EXPECT_EQ(largest.checkpoint_segments * largest.segment_bytes, 512 * kMiB);
   EXPECT_EQ(largest.data_segments_max, 80u);
 }
