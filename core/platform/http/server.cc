@@ -2,17 +2,17 @@
 #include "platform/http/server.h"
 
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "platform/base/log.h"
 #include "platform/base/wait.h"
+#include "platform/net/accept.h"
 
 namespace ff::http {
 
 namespace {
 
-constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;  // no file descriptors are left
-constexpr int64_t kTlsHandshakeNs = 10 * kSecond;
 constexpr int64_t kIdleNs = 75 * kSecond;  // between requests
 constexpr int64_t kHeadNs = 30 * kSecond;  // from the first byte of a head to its end
 constexpr int64_t kSkipNs = 10 * kSecond;  // for the rest of a body that nobody wants
@@ -20,12 +20,6 @@ constexpr uint64_t kSkipBytes = 16 * kMiB;
 constexpr int64_t kDrainPollNs = 5 * kMillisecond;
 constexpr size_t kBufferBytes = 128 * kKiB;
 static_assert(kBufferBytes >= kHeadMax);
-
-Task<Result<std::unique_ptr<net::Stream>>> accept_tls(
-    std::unique_ptr<net::SocketStream> socket, std::shared_ptr<const net::TlsContext> context) {
-  FF_CO_TRY(auto stream, co_await net::TlsStream::accept(std::move(socket), std::move(context)));
-  co_return std::unique_ptr<net::Stream>(std::move(stream));
-}
 
 }  // namespace
 
@@ -44,7 +38,10 @@ Result<net::Address> RequestServer::listen(const net::Address& address) {
   return address_;
 }
 
-void RequestServer::start() { accept_gate_.spawn(accept()); }
+void RequestServer::start() {
+  accept_gate_.spawn(
+      net::accept_sockets(accept_gate_, *listener_, std::bind_front(&RequestServer::admit, this)));
+}
 
 Task<void> RequestServer::close(int64_t drain_ns) {
   closing_ = true;
@@ -59,31 +56,14 @@ Task<void> RequestServer::close(int64_t drain_ns) {
   co_await connection_gate_.close(std::move(reason));
 }
 
-Task<void> RequestServer::accept() {
-  for (;;) {
-    auto socket = co_await listener_->accept();
-    if (accept_gate_.cancellation().requested()) co_return;
-    if (!socket) {
-      log_warning("accept failed",
-                  {{"address", address_.text()}, {"error", socket.error().message}});
-      if (!co_await sleep_for(loop_, kAcceptPauseNs)) co_return;
-    } else if (open_ < options_.connections_max) {
-      open_++;
-      connection_gate_.spawn(serve(std::move(*socket)));
-    }
-  }
-}
-
-Task<Result<std::unique_ptr<net::Stream>>> RequestServer::open_stream(net::Socket socket) {
-  FF_CO_TRY(auto plain, net::SocketStream::make(loop_, std::move(socket)));
-  plain->keep_alive();
-  if (options_.certificates == nullptr) co_return std::unique_ptr<net::Stream>(std::move(plain));
-  co_return co_await with_deadline(loop_, loop_.now_ns() + kTlsHandshakeNs, "the TLS handshake",
-                                   accept_tls(std::move(plain), options_.certificates));
+void RequestServer::admit(net::Socket socket) {
+  if (open_ >= options_.connections_max) return;
+  open_++;
+  connection_gate_.spawn(serve(std::move(socket)));
 }
 
 Task<void> RequestServer::serve(net::Socket socket) {
-  auto stream = co_await open_stream(std::move(socket));
+  auto stream = co_await net::open_accepted(loop_, std::move(socket), options_.certificates);
   if (stream) co_await serve_stream(**stream);
   open_--;
 }

@@ -56,9 +56,8 @@ class RequestServer {
   size_t connections() const { return open_; }
 
  private:
-  Task<void> accept();
+  void admit(net::Socket socket);
   Task<void> serve(net::Socket socket);
-  Task<Result<std::unique_ptr<net::Stream>>> open_stream(net::Socket socket);
   Task<Result<void>> serve_requests(net::Stream& stream);
   Task<Result<bool>> serve_request(net::Stream& stream, ReadBuffer& buffer);
   Task<Result<std::string>> read_head(net::Stream& stream, ReadBuffer& buffer);

@@ -2,11 +2,13 @@
 #include "storage/gateway/gateway.h"
 
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "platform/base/audit.h"
 #include "platform/base/log.h"
 #include "platform/base/wait.h"
+#include "platform/net/accept.h"
 #include "storage/gateway/gateway_connection.h"
 #include "storage/gateway/leftover_sweep.h"
 
@@ -14,8 +16,6 @@ namespace ff::gateway {
 
 namespace {
 
-constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;  // no file descriptors are left
-constexpr int64_t kTlsHandshakeNs = 10 * kSecond;
 constexpr int64_t kAuthNs = 30 * kSecond;  // for a client to authenticate
 constexpr int64_t kSweepNs = 3 * kSecond;
 constexpr int64_t kIdleNs = 10 * kSecond;  // then a client gives memory back
@@ -25,12 +25,6 @@ constexpr int kAttemptsMax = 10;  // of a command whose keys change meanwhile
 // for the claim of the next one.
 constexpr int64_t kOwnerWaitNs = 10 * kSecond;
 constexpr int64_t kOwnerPollNs = 50 * kMillisecond;
-
-Task<Result<std::unique_ptr<net::Stream>>> accept_tls(
-    std::unique_ptr<net::SocketStream> socket, std::shared_ptr<const net::TlsContext> context) {
-  FF_CO_TRY(auto stream, co_await net::TlsStream::accept(std::move(socket), std::move(context)));
-  co_return std::unique_ptr<net::Stream>(std::move(stream));
-}
 
 }  // namespace
 
@@ -59,7 +53,10 @@ Result<net::Address> Gateway::listen(const net::Address& address) {
 
 void Gateway::start(kvstore::Store& store, std::string address) {
   access_.emplace(StoreAccess{store, loop_, std::move(address), cache_, watched_, waits_});
-  if (listener_ != nullptr) accept_gate_.spawn(accept());
+  if (listener_ != nullptr) {
+    accept_gate_.spawn(
+        net::accept_sockets(accept_gate_, *listener_, std::bind_front(&Gateway::admit, this)));
+  }
   accept_gate_.spawn(sweep());
   accept_gate_.spawn(sweep_leftovers(*access_, locks_));
 }
@@ -76,21 +73,12 @@ Task<void> Gateway::close(int64_t drain_ns) {
   co_await connection_gate_.close(std::move(reason));
 }
 
-Task<void> Gateway::accept() {
-  for (;;) {
-    auto socket = co_await listener_->accept();
-    if (accept_gate_.cancellation().requested()) co_return;
-    if (!socket) {
-      log_warning("accept failed",
-                  {{"address", address_.text()}, {"error", socket.error().message}});
-      if (!co_await sleep_for(loop_, kAcceptPauseNs)) co_return;
-    } else if (connections_.size() + connecting_ >= options_.connections_max) {
-      refuse(std::move(*socket));
-    } else {
-      connecting_++;
-      connection_gate_.spawn(serve(std::move(*socket)));
-    }
+void Gateway::admit(net::Socket socket) {
+  if (connections_.size() + connecting_ >= options_.connections_max) {
+    return refuse(std::move(socket));
   }
+  connecting_++;
+  connection_gate_.spawn(serve(std::move(socket)));
 }
 
 void Gateway::refuse(net::Socket socket) {
@@ -102,14 +90,6 @@ void Gateway::refuse(net::Socket socket) {
   (void)(*stream)->try_write(text);
 }
 
-Task<Result<std::unique_ptr<net::Stream>>> Gateway::open_stream(net::Socket socket) {
-  FF_CO_TRY(auto plain, net::SocketStream::make(loop_, std::move(socket)));
-  plain->keep_alive();
-  if (options_.certificates == nullptr) co_return std::unique_ptr<net::Stream>(std::move(plain));
-  co_return co_await with_deadline(loop_, loop_.now_ns() + kTlsHandshakeNs, "the TLS handshake",
-                                   accept_tls(std::move(plain), options_.certificates));
-}
-
 Task<void> Gateway::serve(net::Socket socket) {
   RedisClient client;
   client.id = next_id_++;
@@ -118,7 +98,7 @@ Task<void> Gateway::serve(net::Socket socket) {
   client.fd = socket.fd.get();
   client.connected_ns = client.active_ns = loop_.now_ns();
   client.authenticated = !passwords_.required();
-  auto stream = co_await open_stream(std::move(socket));
+  auto stream = co_await net::open_accepted(loop_, std::move(socket), options_.certificates);
   connecting_--;
   if (!stream) {
     audit("refused", client.address, {{"error", stream.error().message}});

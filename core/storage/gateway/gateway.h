@@ -98,9 +98,8 @@ class Gateway {
   int64_t started_ns() const { return started_ns_; }
 
  private:
-  Task<void> accept();
+  void admit(net::Socket socket);
   Task<void> serve(net::Socket socket);
-  Task<Result<std::unique_ptr<net::Stream>>> open_stream(net::Socket socket);
   void refuse(net::Socket socket);
   Task<void> sweep();
   void update_gauges();
