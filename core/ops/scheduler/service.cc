@@ -174,7 +174,8 @@ Task<Result<void>> SchedulerService::load() {
 Task<void> SchedulerService::run() {
   auto loading = load();
   if (auto loaded = co_await std::move(loading); !loaded) {
-    halt(std::move(loaded).error());
+    // A scheduler that close() stops while it starts has not failed.
+    if (loaded.error().code != Errc::interrupted) halt(std::move(loaded).error());
     co_return;
   }
   gate_.spawn(persist());

@@ -17,21 +17,26 @@
 namespace ff::scheduler {
 namespace {
 
-// A store that can be made to fail.
+// A store that can be made to fail, and to take its time.
 class FailingEngine final : public kv::Engine {
  public:
-  explicit FailingEngine(kv::Engine& engine) : engine_(engine) {}
+  FailingEngine(kv::Engine& engine, Loop& loop) : engine_(engine), loop_(loop) {}
   Task<Result<void>> run(kv::TxnFunction function, int64_t deadline_ns) override {
     if (fails) co_return fail(Errc::disk_full, "the store's disk is full");
+    if (delay_ns > 0) {
+      FF_CO_TRY(co_await sleep_for(loop_, delay_ns));
+    }
     co_return co_await engine_.run(std::move(function), deadline_ns);
   }
   Task<Result<void>> view(kv::TxnFunction function, int64_t deadline_ns) override {
     return engine_.view(std::move(function), deadline_ns);
   }
   bool fails = false;
+  int64_t delay_ns = 0;
 
  private:
   kv::Engine& engine_;
+  Loop& loop_;
 };
 
 struct SchedulerWorld {
@@ -65,7 +70,7 @@ class TestScheduler {
         name_(name),
         transport_(of.net.transport(name)),
         memory_(of.store, of.loop, of.rng),
-        engine(memory_),
+        engine(memory_, of.loop),
         service(engine, of.loop, of.rng, router_,
                 {.timeouts = timeouts,
                  .limits = of.limits,
@@ -422,6 +427,15 @@ TEST(SchedulerService, AStoreThatFailsEndsIt) {
   EXPECT_TRUE(scheduler.service.halted().has_value());
   EXPECT_EQ(user.task(1).error().code, Errc::disk_full);
   EXPECT_NE(scheduler.service.overview("").find("the store's disk is full"), std::string::npos);
+}
+
+TEST(SchedulerService, OneThatIsClosedWhileItStartsHasNotFailed) {
+  SchedulerWorld world;
+  TestScheduler scheduler(world);
+  scheduler.engine.delay_ns = kSecond;
+  world.pass(kMillisecond);
+  run_task(world.loop, scheduler.service.close());
+  EXPECT_FALSE(scheduler.service.halted().has_value());
 }
 
 }  // namespace
