@@ -24,9 +24,10 @@ std::string unit_head(std::string_view description, std::string_view page, std::
 }
 
 // For daemons: they report when they are ready, and systemd restarts them after a failure. They
-// have many files and connections, and lock the memory that RDMA devices access.
+// have many files and connections, and lock the memory that RDMA devices access. A daemon that is
+// stopped before it is ready exits with 130.
 constexpr std::string_view kService =
-    "\n[Service]\nType=notify\nRestart=on-failure\nRestartSec=1\n"
+    "\n[Service]\nType=notify\nRestart=on-failure\nRestartSec=1\nSuccessExitStatus=130\n"
     "LimitNOFILE=1048576\nLimitMEMLOCK=infinity\n";
 
 // The user of serve-meta and schedule serve, which hold the root key, and that of serve-storage,

@@ -358,6 +358,7 @@ Task<void> StoreImpl::claim_free() {
   for (uint32_t i = 0; i < context_.partitions; ++i) {
     if (places_[i].own != nullptr) continue;
     const auto claimed = co_await claim_if_free(i);
+    if (!claimed && claimed.error().code == Errc::interrupted) co_return;
     const std::string error = claimed ? std::string() : claimed.error().message;
     // Each error once: this is tried with each heartbeat.
     if (!error.empty() && error != places_[i].last_error) {
