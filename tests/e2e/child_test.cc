@@ -66,7 +66,7 @@ void close_fd(int& fd) {
   // Most tests start daemons without keys.
   variables.insert({{"PATH", ::getenv("PATH")},
                     {"TERM", "xterm"},
-                    {"HOME", "/nonexistent"},
+                    {"HOME", "/proc/nonexistent"},
                     {"FF_INSECURE", "1"}});
   std::vector<std::string> settings;
   for (const auto& [name, value] : variables) settings.push_back(name + "=" + value);

@@ -54,7 +54,7 @@ class Daemon:
     """A daemon of ff that prints where it listens."""
 
     def __init__(self, *words, **settings):
-        env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **settings}
+        env = {"PATH": os.environ["PATH"], "HOME": "/proc/nonexistent", **settings}
         self.process = subprocess.Popen([FF, *words], env=env, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         STARTED.append(self.process)

@@ -100,7 +100,7 @@ class Cluster:
         user = NOBODY if os.geteuid() == 0 else None
         ran = subprocess.run([FF, "schedule", words[0], "--scheduler", self.listen, *words[1:]],
                              capture_output=True, text=True, user=user, cwd="/",
-                             env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent",
+                             env={"PATH": "/usr/bin:/bin", "HOME": "/proc/nonexistent",
                                   "FF_INSECURE": "1"}, check=False)
         assert ran.returncode == 0, f"{words}: {ran.returncode}\n{ran.stdout}{ran.stderr}"
         return ran.stdout

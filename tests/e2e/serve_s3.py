@@ -92,7 +92,7 @@ class Cluster:
         run("down", "--dir", self.place, "--purge", "--yes", **self.state)
 
     def serve(self, *words, port=0, at="127.0.0.1"):
-        env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **self.settings}
+        env = {"PATH": os.environ["PATH"], "HOME": "/proc/nonexistent", **self.settings}
         self.process = subprocess.Popen(
             [FF, "serve-kv", f"{self.folder}/kv", "--listen", "127.0.0.1:0", "--s3-listen",
              f"{at}:{port}", "--s3-root", "ff:///objects", *words],
