@@ -9,6 +9,7 @@
 #include "platform/http/server.h"
 #include "platform/io/files.h"
 #include "platform/io/system_disk.h"
+#include "platform/net/resolve.h"
 #include "platform/net/socket.h"
 #include "platform/net/tls.h"
 #include "platform/rpc/server.h"

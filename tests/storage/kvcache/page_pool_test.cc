@@ -217,7 +217,9 @@ TEST(PagePoolModelTest, NoPageHasTwoKeys) {
         auto again = std::make_unique<PagePool>(kPages, "another secret");
         for (uint32_t i = 0; i < pool->blocks(); ++i) {
           const std::string stored = pool->encode_block(i, {}, at(now));
-          if (!stored.empty()) ASSERT_TRUE(again->load_block(i, stored));
+          if (!stored.empty()) {
+            ASSERT_TRUE(again->load_block(i, stored));
+          }
         }
         again->finish_load(pool->blocks(), at(now));
         pool = std::move(again);
