@@ -171,28 +171,24 @@ std::string kv_cache_about() {
   for (const kvcache::CacheOperation& operation : kvcache::cache_operations()) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", operation.name);
   }
-  return "With --kv-cache-listen, the daemon is the metadata server of KV caches for SGLang, in "
-         "place "
-         "of mini_3fs_metadata_server: it says which page of a file has the cache of which key, "
-         "for "
-         "each rank and namespace. Set metadata_server_url of SGLang's hf3fs backend to "
-         "http://HOST:PORT. What it has acknowledged is in FOLDER/kv-cache and outlives the "
-         "daemon: "
-         "another one continues within 10 s, and no page is ever given to two keys. Others on the "
-         "same FOLDER redirect requests to the one that owns the pages (status 307), or ask "
-         "clients "
-         "to come again (503). When no page is free, the keys that were not used for longest go. A "
-         "page that no client confirms or releases for 10 minutes is free again. The caches have "
-         "at "
-         "most 2,147,483,648 pages for each rank and namespace; keys have at most 1,024 bytes, a "
-         "request 65,536 keys.\n\nWith --key, clients send a token as 'Authorization: Bearer "
-         "TOKEN', or "
-         "as the password of the user 'default' in the URL (http://default:TOKEN@HOST:PORT, with "
-         "%20 "
-         "between its words), and it may do what it may do in Redis's protocol: a user reads and "
-         "writes the caches as FOLDER and its mode say. On other addresses than those of this "
-         "machine, a certificate (--kv-cache-tls-cert) is needed, or net.security = "
-         "\"trusted-network\".\n\nOperations on KV caches: " +
+  return "With --kv-cache-listen, the daemon is the metadata server of KV caches for "
+         "SGLang, in place of mini_3fs_metadata_server: it says which page of a file has "
+         "the cache of which key, for each rank and namespace. Set metadata_server_url of "
+         "SGLang's hf3fs backend to http://HOST:PORT. What it has acknowledged is in "
+         "FOLDER/kv-cache and outlives the daemon: another one continues within 10 s, and "
+         "no page is ever given to two keys. Others on the same FOLDER redirect requests "
+         "to the one that owns the pages (status 307), or ask clients to come again "
+         "(503). When no page is free, the keys that were not used for longest go. A page "
+         "that no client confirms or releases for 10 minutes is free again. The caches "
+         "have at most 2,147,483,648 pages for each rank and namespace; keys have at most "
+         "1,024 bytes, a request 65,536 keys.\n\n"
+         "With --key, clients send a token as 'Authorization: Bearer TOKEN', or as the "
+         "password of the user 'default' in the URL (http://default:TOKEN@HOST:PORT, "
+         "percent-encoded). The token may do what it may do in Redis's protocol: a user "
+         "reads and writes the caches as FOLDER and its mode say. On other addresses than "
+         "those of this machine, a certificate (--kv-cache-tls-cert) is needed, or "
+         "net.security = \"trusted-network\".\n\n"
+         "Operations on KV caches: " +
          names + ".";
 }
 

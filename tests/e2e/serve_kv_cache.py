@@ -234,8 +234,8 @@ def killed(folder):
 
 
 def make_certificate(folder):
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                    "/CN=gateway", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+                    "-subj", "/CN=gateway", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
                     f"{folder}/tls.key", "-out", f"{folder}/tls.crt"], check=True,
                    capture_output=True)
 
@@ -263,7 +263,8 @@ def rights(folder):
                          "--kv-cache-tls-key", f"{folder}/tls.key", **settings)
     trust = {"verify": f"{folder}/tls.crt"}
     # SGLang's client knows no tokens, but URLs have passwords.
-    ann = Caches(f"https://default:{requests.utils.quote(tokens['ann'])}@{daemon.cache}", **trust)
+    password = requests.utils.quote(tokens["ann"], safe="")
+    ann = Caches(f"https://default:{password}@{daemon.cache}", **trust)
     bob = Caches(f"https://{daemon.cache}", headers={"Authorization": f"Bearer {tokens['bob']}"},
                  **trust)
     nobody = Caches(f"https://{daemon.cache}", **trust)

@@ -60,6 +60,6 @@ std::vector<std::string> fuzz_seeds() {
           R"({"keys":[["a",""],["b","a"]]})",
           R"({"written_keys_to_confirm":[["a",0],["b",-1]],"pages_to_release":[1,2]})",
           R"({"num_pages":100,"x":[{"y":[1.5e-3,true,false,null]}]})",
-          std::string(1, '[') + std::string(100, '['),
+          std::string(101, '['),
           pool.encode_block(0, plan, {})};
 }
