@@ -320,9 +320,8 @@ void declare_serve_kv(Command& serve) {
       "and 3). FOLDER is a local folder, or ff://HOST:PORT[,HOST:PORT]/PATH in a cluster "
       "(ff:///PATH "
       "uses --meta); the store is made if there is none. The folder has everything: a gateway may "
-      "be "
-      "killed, and started on any machine.\n\nWhat a gateway has acknowledged is not lost when it "
-      "dies; with --sync not by a power loss either. Several gateways may serve one folder in a "
+      "be killed, and started on any machine.\n\nWhat a gateway has acknowledged is not lost when "
+      "it dies; with --sync not by a power loss either. Several gateways may serve one folder in a "
       "cluster: each partition of the store has one owner at a time, the others reply MOVED with "
       "its "
       "address, and when it dies they take its partitions over within 10 s. CLUSTER SLOTS tells "
@@ -382,8 +381,6 @@ void declare_serve_kv(Command& serve) {
       "ff serve-kv ff:///cache --key cluster.key --s3-listen 127.0.0.1:9000 --s3-root "
       "ff:///objects",
       "the same, and files for clients of S3");
-  serve.example("ff serve-kv ff:///cache --key cluster.key --kv-cache-listen 127.0.0.1:18000",
-                "the same, and the metadata of KV caches for SGLang");
   serve.run([&options](Session& session) { return run_serve_kv(session, options); });
 }
 

@@ -205,6 +205,8 @@ void declare_kv_cache(Command& command, KvCacheOptions& options) {
       .option("--kv-cache-tls-key", file(options.tls_key),
               "Private key of that certificate, in PEM")
       .config("serve-kv.kv-cache-tls-key");
+  command.example("ff serve-kv ff:///cache --key cluster.key --kv-cache-listen 127.0.0.1:18000",
+                  "the same, and the metadata of KV caches for SGLang");
 }
 
 }  // namespace ff::cmd

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "platform/base/result.h"
-#include "storage/kvcache/json_reader.h"
+#include "storage/kvcache/json_cursor.h"
 
 namespace ff::kvcache {
 
@@ -30,12 +30,12 @@ struct CacheRequest {
   std::vector<int64_t> released = {};                              // pages_to_release
 
  private:
-  explicit CacheRequest(std::string_view body) : reader_(body) {}
+  explicit CacheRequest(std::string_view body) : json_(body) {}
   Result<void> read(Keys how);
   Result<void> read_member(std::string_view name, Keys how);
   Result<std::string_view> read_key();
 
-  JsonReader reader_;  // owns strings with escapes
+  JsonCursor json_;  // owns strings with escapes
 };
 
 }  // namespace ff::kvcache

@@ -13,12 +13,12 @@
 namespace ff::kvcache {
 
 // Errors: Errc::usage, with the offset.
-class JsonReader {
+class JsonCursor {
  public:
   static constexpr int kDepthMax = 32;  // of values that are skipped
 
-  // The text outlives the reader and the strings.
-  explicit JsonReader(std::string_view text) : text_(text) {}
+  // The text outlives the cursor and the strings.
+  explicit JsonCursor(std::string_view text) : text_(text) {}
 
   // '{' or '['.
   Result<void> enter(char open);
@@ -27,7 +27,7 @@ class JsonReader {
   Result<bool> more(bool& first, char close);
   // A string and the colon behind it.
   Result<std::string_view> member();
-  // A string; valid while the reader is.
+  // A string; valid while the cursor is.
   Result<std::string_view> string();
   // A number without fraction and exponent.
   Result<int64_t> integer();

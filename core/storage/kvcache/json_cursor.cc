@@ -1,5 +1,5 @@
-// json_reader.cc: the grammar of JSON.
-#include "storage/kvcache/json_reader.h"
+// json_cursor.cc: the grammar of JSON.
+#include "storage/kvcache/json_cursor.h"
 
 #include <algorithm>
 #include <charconv>
@@ -32,27 +32,27 @@ void append_utf8(std::string& to, uint32_t code) {
 
 }  // namespace
 
-Error JsonReader::error(std::string_view what) const {
+Error JsonCursor::error(std::string_view what) const {
   return fail(Errc::usage, "JSON, offset {}: {}", at_, what);
 }
 
-void JsonReader::skip_spaces() {
+void JsonCursor::skip_spaces() {
   at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size());
 }
 
-char JsonReader::peek() {
+char JsonCursor::peek() {
   skip_spaces();
   return at_ < text_.size() ? text_[at_] : '\0';
 }
 
-Result<void> JsonReader::enter(char open) {
+Result<void> JsonCursor::enter(char open) {
   if (peek() != open)
     return error(open == '{' ? "an object was expected" : "an array was expected");
   ++at_;
   return {};
 }
 
-Result<bool> JsonReader::more(bool& first, char close) {
+Result<bool> JsonCursor::more(bool& first, char close) {
   const char next = peek();
   if (next == close) {
     ++at_;
@@ -67,14 +67,14 @@ Result<bool> JsonReader::more(bool& first, char close) {
   return true;
 }
 
-Result<std::string_view> JsonReader::member() {
+Result<std::string_view> JsonCursor::member() {
   FF_TRY(const auto name, string());
   if (peek() != ':') return error("a colon was expected");
   ++at_;
   return name;
 }
 
-Result<std::string_view> JsonReader::string() {
+Result<std::string_view> JsonCursor::string() {
   if (peek() != '"') return error("a string was expected");
   const size_t begin = ++at_;
   for (; at_ < text_.size(); ++at_) {
@@ -86,7 +86,7 @@ Result<std::string_view> JsonReader::string() {
   return error("the text ends in a string");
 }
 
-Result<std::string_view> JsonReader::string_with_escapes(size_t begin) {
+Result<std::string_view> JsonCursor::string_with_escapes(size_t begin) {
   std::string& owned = owned_.emplace_back(text_.substr(begin, at_ - begin));
   while (at_ < text_.size()) {
     const char c = text_[at_];
@@ -102,7 +102,7 @@ Result<std::string_view> JsonReader::string_with_escapes(size_t begin) {
   return error("the text ends in a string");
 }
 
-Result<uint32_t> JsonReader::hex4() {
+Result<uint32_t> JsonCursor::hex4() {
   uint32_t code = 0;
   const std::string_view digits = text_.substr(std::min(at_, text_.size()), 4);
   const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
@@ -111,7 +111,7 @@ Result<uint32_t> JsonReader::hex4() {
   return code;
 }
 
-Result<void> JsonReader::append_escape(std::string& to) {
+Result<void> JsonCursor::append_escape(std::string& to) {
   constexpr std::string_view kNames = "\"\\/bfnrt";
   constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
   const char name = at_ < text_.size() ? text_[at_++] : '\0';
@@ -133,7 +133,7 @@ Result<void> JsonReader::append_escape(std::string& to) {
   return {};
 }
 
-Result<void> JsonReader::skip_number() {
+Result<void> JsonCursor::skip_number() {
   const auto digits = [this] {
     const size_t begin = at_;
     at_ = std::min(text_.find_first_not_of(kDigits, at_), text_.size());
@@ -158,7 +158,7 @@ Result<void> JsonReader::skip_number() {
   return {};
 }
 
-Result<int64_t> JsonReader::integer() {
+Result<int64_t> JsonCursor::integer() {
   const char next = peek();
   if (next != '-' && kDigits.find(next) == kDigits.npos) return error("a number was expected");
   const size_t begin = at_;
@@ -173,7 +173,7 @@ Result<int64_t> JsonReader::integer() {
   return value;
 }
 
-Result<void> JsonReader::skip(int depth) {
+Result<void> JsonCursor::skip(int depth) {
   if (depth > kDepthMax) return error("too many levels");
   const char next = peek();
   if (next == '"') {
@@ -199,7 +199,7 @@ Result<void> JsonReader::skip(int depth) {
   return skip_number();
 }
 
-Result<void> JsonReader::finish() {
+Result<void> JsonCursor::finish() {
   if (peek() != '\0' || at_ < text_.size()) return error("more than one value");
   return {};
 }
