@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 from kv_daemon import (DEADLINE_S, FF, Daemon, expect, run, run_part, serve, skip, until)
 
@@ -38,13 +39,13 @@ def serve_cache(folder, *words, port=0, **settings):
 class Caches:
     """The requests of SGLang's Hf3fsGlobalMetadataClient."""
 
-    def __init__(self, url, **options):
+    def __init__(self, url, retries=3, **options):
         self.url = url
         self.session = requests.Session()
         self.session.trust_env = False
         for name, value in options.items():
             setattr(self.session, name, value)
-        retries = Retry(total=3, backoff_factor=0.3, status_forcelist=[500, 502, 503, 504],
+        retries = Retry(total=retries, backoff_factor=0.3, status_forcelist=[500, 502, 503, 504],
                         allowed_methods=["GET", "POST"])
         for scheme in ("http://", "https://"):
             self.session.mount(scheme, HTTPAdapter(max_retries=retries))
@@ -154,15 +155,17 @@ class Load:
 
     def run(self):
         caches = {}
-        batch = 0
+        batch = turn = 0
         while not self.stopping:
             batch += 1
             keys = digests(f"{self.number:x}{batch:06x}", 8)
-            url = self.urls[batch // 4 % len(self.urls)]
+            url = self.urls[turn // 4 % len(self.urls)]
+            turn += 1
             try:
-                self.write(caches.setdefault(url, Caches(url)), keys)
+                self.write(caches.setdefault(url, Caches(url, retries=0)), keys)
             except (requests.ConnectionError, requests.exceptions.RetryError):
-                pass  # it was killed, or the other one has not taken over yet
+                turn += 4  # it was killed, or the other one has not taken over yet
+                time.sleep(0.1)
             except Exception as error:  # pylint: disable=broad-except
                 self.failures.append(repr(error))
 
