@@ -13,6 +13,7 @@
 #include "cmd/options/cluster_access.h"
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
+#include "cmd/serve_kv_cache.h"
 #include "cmd/serve_kv_s3.h"
 #include "platform/base/audit.h"
 #include "platform/base/log.h"
@@ -40,6 +41,7 @@ struct ServeKvOptions {
   uint64_t memory = gateway::GatewayOptions().cache_bytes;
   uint64_t partitions = kvstore::Options().partitions;
   S3Options s3;
+  KvCacheOptions cache;
 };
 
 // Thousands of clients need a descriptor each.
@@ -56,6 +58,7 @@ Result<void> check_kv(const ServeKvOptions& options) {
                 kvstore::kSlots);
   }
   FF_TRY(check_s3_options(options.s3));
+  FF_TRY(check_kv_cache_options(options.cache));
   return check_server_options(options.daemon.net);
 }
 
@@ -95,6 +98,7 @@ class KvServer {
         options_(options),
         certificates_(transport.certificates),
         keyring_(transport.keyring),
+        trusted_network_(transport.trusted_network),
         client_(session.stop, std::move(transport), "serve-kv"),
         passwords_(keyring_, session.stop.clock()),
         gateway_(client_.loop, client_.rng, client_.metrics, passwords_, gateway_options()) {}
@@ -112,6 +116,7 @@ class KvServer {
   Result<void> open_folder();
   Result<void> open_store();
   Result<void> open_s3();
+  Result<void> open_cache();
   Result<void> serve(const net::Address& listening);
   void watch_revocations();
   std::string_view security() const;
@@ -122,6 +127,7 @@ class KvServer {
   const ServeKvOptions& options_;
   const std::shared_ptr<const net::TlsContext> certificates_;
   const std::shared_ptr<auth::Keyring> keyring_;
+  const bool trusted_network_;
   io::SystemDisk local_;
   NetClient client_;
   gateway::PasswordCheck passwords_;
@@ -133,7 +139,8 @@ class KvServer {
   std::string address_;       // where clients reach the gateway
   std::unique_ptr<kvstore::Store> store_;
   std::optional<cluster::RevocationPoller> revocations_;
-  std::unique_ptr<S3Gateway> s3_;  // null: there is none
+  std::unique_ptr<S3Gateway> s3_;         // null: there is none
+  std::unique_ptr<KvCacheServer> cache_;  // likewise
 };
 
 Result<void> KvServer::open_folder() {
@@ -182,6 +189,20 @@ Result<void> KvServer::open_s3() {
   return {};
 }
 
+Result<void> KvServer::open_cache() {
+  if (!options_.cache.listen) return {};
+  io::Disk& disk = cluster_ != nullptr ? cluster_->disk() : local_;
+  FF_TRY(cache_, KvCacheServer::open(session_.stop, client_.loop, client_.rng, client_.metrics,
+                                     disk, passwords_,
+                                     {.cache = options_.cache,
+                                      .keys = keyring_ != nullptr,
+                                      .trusted_network = trusted_network_,
+                                      .gateway_address = address_,
+                                      .folder = folder_,
+                                      .durable = options_.sync}));
+  return {};
+}
+
 void KvServer::watch_revocations() {
   if (keyring_ == nullptr) return;
   revocations_.emplace(client_.context, managers_, *keyring_);
@@ -204,11 +225,15 @@ std::string KvServer::status() const {
                {"keys", gateway_.keys()}};
   json["damage"] = store_->damage();
   if (s3_ != nullptr) json["s3"] = {{"address", s3_->address().text()}, {"root", s3_->root()}};
+  if (cache_ != nullptr) {
+    json["kv_cache"] = {{"address", cache_->address().text()}, {"keys", cache_->keys()}};
+  }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Task<void> KvServer::close() {
   co_await gateway_.close(kKvDrainNs);
+  if (cache_ != nullptr) co_await cache_->close();
   if (revocations_) co_await revocations_->close();
   co_await store_->close();
 }
@@ -223,6 +248,10 @@ Result<void> KvServer::serve(const net::Address& listening) {
   if (s3_ != nullptr) {
     session_.out.line("s3 on {}", s3_->address().text());
     data["s3"] = s3_->address().text();
+  }
+  if (cache_ != nullptr) {
+    session_.out.line("kv-cache on {}", cache_->address().text());
+    data["kv_cache"] = cache_->address().text();
   }
   if (pages != nullptr) {
     session_.out.line("pages on port {}", pages->port());
@@ -247,6 +276,7 @@ Result<void> KvServer::run(const net::Address& at) {
   FF_TRY(open_folder());
   FF_TRY(open_store());
   auto served = open_s3();
+  if (served) served = open_cache();
   if (served) served = serve(listening);
   if (s3_ != nullptr) s3_->close();
   run_task(client_.loop, close());
@@ -290,9 +320,8 @@ void declare_serve_kv(Command& serve) {
       "and 3). FOLDER is a local folder, or ff://HOST:PORT[,HOST:PORT]/PATH in a cluster "
       "(ff:///PATH "
       "uses --meta); the store is made if there is none. The folder has everything: a gateway may "
-      "be "
-      "killed, and started on any machine.\n\nWhat a gateway has acknowledged is not lost when it "
-      "dies; with --sync not by a power loss either. Several gateways may serve one folder in a "
+      "be killed, and started on any machine.\n\nWhat a gateway has acknowledged is not lost when "
+      "it dies; with --sync not by a power loss either. Several gateways may serve one folder in a "
       "cluster: each partition of the store has one owner at a time, the others reply MOVED with "
       "its "
       "address, and when it dies they take its partitions over within 10 s. CLUSTER SLOTS tells "
@@ -323,7 +352,7 @@ void declare_serve_kv(Command& serve) {
       "owns FOLDER, otherwise as the mode of FOLDER says for others.\n\nClients on other machines "
       "need TLS, which the settings net.tls-cert, net.tls-key and net.tls-ca turn on (clients need "
       "certificates, too), or net.security = \"trusted-network\".\n\nCommands:\n\n" +
-      command_list() + "\n\n" + s3_about());
+      command_list() + "\n\n" + s3_about() + "\n\n" + kv_cache_about());
   serve.argument("FOLDER", text(options.folder, "FOLDER"), "Folder of the store");
   declare_meta(serve, options.meta);
   serve
@@ -343,6 +372,7 @@ void declare_serve_kv(Command& serve) {
               "Parts of a new store, each with a file that is written one change after the other")
       .config("serve-kv.partitions");
   declare_s3(serve, options.s3);
+  declare_kv_cache(serve, options.cache);
   declare_daemon(serve, options.daemon, "serve-kv");
   serve.example("ff serve-kv ff:///cache --key cluster.key", "a cache in the file system");
   serve.example("ff serve-kv /data/kv --insecure --max-bytes 100GiB",

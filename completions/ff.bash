@@ -133,7 +133,7 @@ _ff_options() {
     'schedule quota drop') reply='--user --partition --priority --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule history') reply='--since --user --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'schedule simulate') reply='--nodes --zones --leaf --trace --processors --tasks --seed --save --load --answering --checkpoint-every --pass-every --json --no-header --quiet -q --verbose -v --help -h' ;;
-    'serve-kv') reply='--meta --sync --no-sync --max-bytes --memory --partitions --s3-listen --s3-root --s3-tls-cert --s3-tls-key --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'serve-kv') reply='--meta --sync --no-sync --max-bytes --memory --partitions --s3-listen --s3-root --s3-tls-cert --s3-tls-key --kv-cache-listen --kv-cache-tls-cert --kv-cache-tls-key --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'serve-meta') reply='--kv --dir --accept-data-loss --collect-after --keep-lost --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --shards --name --failure-domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--scenario --seed --seeds --list --json --no-header --quiet -q --verbose -v --help -h' ;;
@@ -920,6 +920,9 @@ _ff_value() {
     'serve-kv --s3-root') reply='any' ;;
     'serve-kv --s3-tls-cert') reply='file' ;;
     'serve-kv --s3-tls-key') reply='file' ;;
+    'serve-kv --kv-cache-listen') reply='any' ;;
+    'serve-kv --kv-cache-tls-cert') reply='file' ;;
+    'serve-kv --kv-cache-tls-key') reply='file' ;;
     'serve-kv --listen') reply='any' ;;
     'serve-kv --advertise') reply='any' ;;
     'serve-kv --http') reply='any' ;;

@@ -20,7 +20,7 @@ struct StatusName {
   int status;
   std::string_view name;
 };
-constexpr std::array<StatusName, 22> kStatusNames = {{
+constexpr std::array<StatusName, 23> kStatusNames = {{
     {100, "Continue"},
     {200, "OK"},
     {204, "No Content"},
@@ -29,6 +29,7 @@ constexpr std::array<StatusName, 22> kStatusNames = {{
     {304, "Not Modified"},
     {307, "Temporary Redirect"},
     {400, "Bad Request"},
+    {401, "Unauthorized"},
     {403, "Forbidden"},
     {404, "Not Found"},
     {405, "Method Not Allowed"},

@@ -144,4 +144,11 @@ bool keeps_connection(const RequestHead& head) {
   return head.minor == 1 || has_word(connection, "keep-alive");
 }
 
+bool is_from_program(const RequestHead& head) {
+  std::string_view host = head.value("host");
+  if (!host.ends_with(']')) host = host.substr(0, std::min(host.rfind(':'), host.size()));
+  const bool numeric = host.find_first_not_of("0123456789.") == host.npos || host.starts_with('[');
+  return (numeric || host == "localhost") && head.find("origin") == nullptr;
+}
+
 }  // namespace ff::http

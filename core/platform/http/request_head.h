@@ -52,4 +52,9 @@ Result<std::optional<uint64_t>> body_length(const RequestHead& head);
 // Whether the connection is to stay open after the reply.
 bool keeps_connection(const RequestHead& head);
 
+// For servers that ask nobody for a key and listen on this machine only: whether the request can
+// come from no page that a browser of this machine shows, neither a page of another site nor one
+// that the name of its own site leads here (DNS rebinding).
+bool is_from_program(const RequestHead& head);
+
 }  // namespace ff::http

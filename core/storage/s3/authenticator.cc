@@ -20,13 +20,8 @@ Error unknown_access_key() {
                   "s3-key' prints the keys of a token.");
 }
 
-// Without keys only programs of this machine may ask, and no page that a browser of this machine
-// shows: a page of another site, or one that the name of its own site leads here (DNS rebinding).
 Result<void> check_no_page(const http::RequestHead& head) {
-  std::string_view host = head.value("host");
-  if (!host.ends_with(']')) host = host.substr(0, std::min(host.rfind(':'), host.size()));
-  const bool numeric = host.find_first_not_of("0123456789.") == host.npos || host.starts_with('[');
-  if ((numeric || host == "localhost") && head.find("origin") == nullptr) return {};
+  if (http::is_from_program(head)) return {};
   return s3_error(
       S3Code::access_denied,
       "Without keys (--insecure), requests must be for 127.0.0.1 or localhost, and come "
