@@ -12,6 +12,7 @@ and does nothing else with them. Medians are printed, and of the gateway the sec
 for each GiB, which say more than times where others use the machine.
 """
 import argparse
+import base64
 import collections
 import hashlib
 import hmac
@@ -29,7 +30,8 @@ import zlib
 
 MIB = 1 << 20
 PART = 16 * MIB
-BARS = [("PUT by rclone", "rclone put", "cp to", 0.8), ("GET by rclone", "rclone get", "cp from", 0.8)]
+BARS = [("PUT by rclone", "rclone put", "cp to", 0.8),
+        ("GET by rclone", "rclone get", "cp from", 0.8)]
 
 
 class Gateway:
@@ -173,7 +175,6 @@ class Rounds:
 
         def checked(i):
             crc = zlib.crc32(self.bodies[i]).to_bytes(4, "big")
-            import base64
             gateway.ask("PUT", f"/bench/checked-{i}", self.bodies[i],
                         fields={"x-amz-checksum-crc32": base64.b64encode(crc).decode()})
 

@@ -1,5 +1,6 @@
 // Threads that compute the digests of bodies, so that the loop goes on meanwhile with other bytes
-// of the same body and with other requests.
+// of the same body and with other requests. All MD5s are computed in one thread, together
+// (simd/md5.h): several bodies at once cost little more than one.
 #pragma once
 
 #include <functional>
@@ -23,7 +24,8 @@ struct HashJob {
 
 class HashThreads {
  public:
-  // 0: without threads; the caller's thread does all work, as in simulations.
+  // `threads` for all but MD5. 0: there are none; the caller's thread does all work, as in
+  // simulations.
   explicit HashThreads(size_t threads);
   // No run() is under way.
   ~HashThreads();
@@ -36,6 +38,10 @@ class HashThreads {
   Task<void> run(Loop& loop, std::vector<HashJob> jobs);
 
  private:
+  class Md5Thread;
+  void post(HashJob job, std::function<void()> done);
+
+  std::unique_ptr<Md5Thread> md5_;  // null: no threads
   std::vector<std::unique_ptr<WorkerThread>> threads_;
   size_t next_ = 0;
 };

@@ -132,6 +132,7 @@ class ObjectStore {
   struct HiddenFile {
     Folder folder;
     std::string name;
+    std::optional<meta::InodeView> below = {};  // the folder in that one in which it is
     std::shared_ptr<client::File> file;
   };
   // In the folder of a key, which is made if it is missing.
@@ -152,6 +153,8 @@ class ObjectStore {
   // Gives it its name, in place of a file of that name. On errors it is still there.
   Task<Result<void>> publish(meta::Caller caller, HiddenFile& hidden, std::string name,
                              bool must_be_new);
+  // Before publish().
+  Task<Result<void>> check_condition(const NewObject& object);
   // Removes it, and folders that were made for it; with a time limit and without cancellation.
   Task<void> drop(meta::Caller caller, HiddenFile& hidden);
   Task<Result<void>> set_text(meta::Caller caller, meta::InodeRef inode, std::string text);
@@ -163,6 +166,8 @@ class ObjectStore {
   meta::MetaClient& metadata() { return files_.metadata(); }
   Loop& loop() { return files_.loop(); }
   const StoreOptions& options() const { return options_; }
+  // Of new files.
+  uint32_t file_mode() const;
   const meta::InodeRef& root() const { return root_; }
   // Memory for the pieces of a transfer: one that has all of it, or several, which are smaller and
   // fewer while many transfers run.
@@ -175,7 +180,6 @@ class ObjectStore {
   Task<Result<ObjectInfo>> put_marker(NewObject object, ObjectPath path, ObjectSource& source);
   Task<Result<ObjectInfo>> put_file(const NewObject& object, HiddenFile& hidden, std::string name,
                                     ObjectSource& source);
-  Task<Result<void>> check_condition(const NewObject& object);
   Task<Result<void>> drop_names(meta::Caller caller, const HiddenFile& hidden);
   // A folder of a key with its name in the one above; the bucket is the first.
   struct Link {

@@ -49,6 +49,8 @@ std::string ObjectStore::hidden_name(std::string_view kind) {
   return fmt::format("{}{}-{:016x}", kHiddenPrefix, kind, rng_.next());
 }
 
+uint32_t ObjectStore::file_mode() const { return kFileMode & ~options_.umask; }
+
 Task<Result<meta::InodeView>> ObjectStore::make_dir(meta::Caller caller, meta::InodeRef dir,
                                                     std::string name) {
   meta::Namespace::CreateOptions options;
@@ -82,7 +84,7 @@ Task<Result<ObjectStore::HiddenFile>> ObjectStore::create_hidden_in(meta::Caller
   HiddenFile hidden;
   hidden.name = hidden_name("put");
   meta::Namespace::CreateOptions options;
-  options.mode = kFileMode & ~options_.umask;
+  options.mode = file_mode();
   const meta::InodeRef ref = dir.ref();
   hidden.folder.dir = std::move(dir);
   FF_CO_TRY(hidden.file,
@@ -131,7 +133,9 @@ Task<Result<std::string>> ObjectStore::write_bytes(client::File& file, uint64_t 
   FF_CO_TRY(const auto pieces, co_await acquire_pieces(source.size().value_or(UINT64_MAX)));
   HashThreads& threads = options_.hashing != nullptr ? *options_.hashing : no_threads_;
   const std::string known_md5 = source.checked_md5();
-  ObjectWriter writer(loop(), threads, file, at, source, pieces);
+  ObjectWriter writer(
+      loop(), threads, source, pieces,
+      [&file, at](uint64_t offset, ByteView bytes) { return file.write(at + offset, bytes); });
   FF_CO_TRY(co_await writer.run(wants_md5 && known_md5.empty()));
   co_return known_md5.empty() ? writer.md5() : hex(as_bytes(known_md5));
 }
@@ -154,6 +158,7 @@ Task<Result<void>> ObjectStore::publish(meta::Caller caller, HiddenFile& hidden,
                                         bool must_be_new) {
   meta::MetaClient::Rename rename;
   rename.from_dir = rename.to_dir = hidden.folder.dir.ref();
+  if (hidden.below) rename.from_dir = hidden.below->ref();
   rename.from = hidden.name;
   rename.to = std::move(name);
   rename.no_replace = must_be_new;

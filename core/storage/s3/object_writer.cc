@@ -9,20 +9,19 @@
 
 namespace ff::s3 {
 
-ObjectWriter::ObjectWriter(Loop& loop, HashThreads& threads, client::File& file, uint64_t at,
-                           ObjectSource& source, const TransferPieces& pieces)
+ObjectWriter::ObjectWriter(Loop& loop, HashThreads& threads, ObjectSource& source,
+                           const TransferPieces& pieces, Store store)
     : loop_(loop),
       threads_(threads),
-      file_(file),
-      at_(at),
       source_(source),
       pieces_(pieces),
+      store_(std::move(store)),
       turn_(loop) {
   for (size_t i = 0; i < pieces.count(); i++) users_.push_back(std::make_unique<TaskGroup>(loop));
 }
 
 Task<Result<void>> ObjectWriter::store(uint64_t offset, ByteView bytes) {
-  auto stored = co_await file_.write(offset, bytes);
+  auto stored = co_await store_(offset, bytes);
   if (!stored && stored_) stored_ = std::move(stored);
   co_return Result<void>();
 }
@@ -60,7 +59,7 @@ Task<Result<void>> ObjectWriter::receive() {
     FF_CHECK(!at_end || got == 0);
     const ByteView bytes = ByteView(piece).first(got);
     std::vector<HashJob> jobs = take_jobs(bytes);
-    if (got > 0) users.add(store(at_ + offset, bytes));
+    if (got > 0) users.add(store(offset, bytes));
     users.add(hash(read_++, std::move(jobs)));
     if (got == 0) co_return Result<void>();
     offset += got;

@@ -1,8 +1,9 @@
-// Stores the bytes of a source in a file. Pieces of them are under way at the same time: while one
+// Stores the bytes of a source. Pieces of them are under way at the same time: while one
 // is received, others are hashed in threads (hash_threads.h), in order, and stored.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,7 +11,6 @@
 
 #include "platform/base/task_group.h"
 #include "platform/base/wait.h"
-#include "storage/client/file.h"
 #include "storage/s3/hash_threads.h"
 #include "storage/s3/object_source.h"
 #include "storage/s3/transfer_pieces.h"
@@ -19,9 +19,11 @@ namespace ff::s3 {
 
 class ObjectWriter {
  public:
-  // All outlive it. `at`: where in the file the bytes begin.
-  ObjectWriter(Loop& loop, HashThreads& threads, client::File& file, uint64_t at,
-               ObjectSource& source, const TransferPieces& pieces);
+  // Stores bytes at their offset in the source; several may run, in any order.
+  using Store = std::function<Task<Result<void>>(uint64_t offset, ByteView bytes)>;
+  // All outlive it.
+  ObjectWriter(Loop& loop, HashThreads& threads, ObjectSource& source, const TransferPieces& pieces,
+               Store store);
 
   // Returns when all bytes are stored and checked; the first error otherwise, and then nothing of
   // it runs any more. Once.
@@ -37,10 +39,9 @@ class ObjectWriter {
 
   Loop& loop_;
   HashThreads& threads_;
-  client::File& file_;
-  const uint64_t at_;
   ObjectSource& source_;
   const TransferPieces& pieces_;
+  const Store store_;
   std::optional<Hasher> md5_hasher_;
   std::string md5_;
   Result<void> stored_;  // the first error
