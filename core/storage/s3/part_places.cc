@@ -84,9 +84,10 @@ Task<Result<PartPlaces::Reservation>> PartPlaces::reserve(uint32_t number,
 
 Task<Result<void>> PartPlaces::fulfil(const Reservation& reservation, const std::string& etag,
                                       uint64_t size) {
+  std::string text = fmt::format("{} {}", etag, size);
   FF_CO_TRY(co_await store_.metadata().set_xattr(
-      caller_, *reservation.by, std::string(kPlaceAttribute),
-      std::optional(fmt::format("{} {}", etag, size)), meta::Namespace::XattrMode::any));
+      caller_, *reservation.by, std::string(kPlaceAttribute), std::optional(std::move(text)),
+      meta::Namespace::XattrMode::any));
   co_return co_await store_.finish_change();
 }
 
