@@ -8,8 +8,9 @@ FF is build/ff of a release build, run as root; DIR a folder on the disk to use,
 three storage daemons. --beside names another build, whose gateway runs on the same cluster. rclone
 must be installed (not for --lean). What is compared runs in turn, round by round: `streams` files
 at once, by rclone with so many transfers, by as many cp, and by a client that sends and takes bytes
-and does nothing else with them. Medians are printed, and of the gateway the seconds of processor
-for each GiB, which say more than times where others use the machine.
+and does nothing else with them. Medians are printed, and the seconds of processor for each GiB of
+the gateway and of the client's processes (cp, rclone), which say more than times where others use
+the machine.
 """
 import argparse
 import base64
@@ -19,6 +20,7 @@ import hmac
 import http.client
 import json
 import os
+import resource
 import shutil
 import signal
 import statistics
@@ -130,6 +132,7 @@ class Rounds:
         self.count, self.size = arguments.streams, arguments.size * MIB
         self.rates = collections.defaultdict(list)   # bytes a second, by work and build
         self.costs = collections.defaultdict(list)   # seconds of the gateway for a GiB
+        self.clients = collections.defaultdict(list)  # of cp and rclone
         self.bodies = [os.urandom(self.size) for _ in range(self.count)]
         self.digests = [hashlib.sha256(body).hexdigest() for body in self.bodies]
         os.makedirs(f"{folder}/source")
@@ -140,10 +143,14 @@ class Rounds:
     def measure(self, work, gateway, call):
         """Notes what all streams together take."""
         name = gateway.name if gateway else ""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent, began = gateway.seconds() if gateway else 0, time.monotonic()
         call()
         total = self.count * self.size
         self.rates[work, name].append(total / (time.monotonic() - began))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        self.clients[work, name].append(used / (total / (1 << 30)))
         if gateway:
             self.costs[work, name].append((gateway.seconds() - spent) / (total / (1 << 30)))
 
@@ -215,7 +222,7 @@ class Rounds:
             shutil.rmtree(one)
 
     def show(self):
-        print("| work | bar | measured | | MB/s (medians) | processor of the gateway, s/GiB |")
+        print("| work | bar | measured | | MB/s (medians) | gateway, client: s/GiB |")
         print("|---|---|---|---|---|---|")
         bars = {work: (text, beside, bar) for text, work, beside, bar in BARS}
         for work, name in self.rates:
@@ -227,8 +234,10 @@ class Rounds:
                 ratio = middle / statistics.median(self.rates[beside, ""])
                 bar, measured = f"≥ {wanted} × cp", f"{ratio:.2f}"
                 verdict = "met" if ratio >= wanted else "MISSED"
+            client = statistics.median(self.clients[work, name])
             print(f"| {text} | {bar} | {measured} | {verdict} | {middle / 1e6:,.0f} "
-                  f"| {f'{statistics.median(cost):.2f}' if cost else '–'} |")
+                  f"| {f'{statistics.median(cost):.2f}' if cost else '–'}, "
+                  f"{f'{client:.2f}' if client > 0 else '–'} |")
 
 
 def main():
