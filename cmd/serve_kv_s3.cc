@@ -1,6 +1,7 @@
 // serve_kv_s3.cc: connects the gateway for S3 to a cluster, and runs its loop.
 #include "cmd/serve_kv_s3.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "cmd/options/acting_user.h"
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
+#include "platform/base/cpus.h"
+#include "platform/base/log.h"
 #include "platform/http/server.h"
 #include "platform/io/system_disk.h"
 #include "platform/rpc/server.h"
@@ -22,6 +25,8 @@ namespace ff::cmd {
 namespace {
 
 constexpr int64_t kS3DrainNs = 5 * kSecond;
+// More would wait for the loop, which receives and sends all bytes.
+constexpr size_t kHashThreadsMax = 4;
 
 Result<std::shared_ptr<const net::TlsContext>> s3_certificates(io::Disk& disk,
                                                                const S3Options& options) {
@@ -59,13 +64,25 @@ class S3Gateway::Impl {
         managers_(std::move(managers)),
         client_(stop, std::move(transport), "serve-kv-s3"),
         files_(client_.context, managers_, client::FileSystem::Options{}),
-        service_(files_, client_.rng, metrics, keyring_, std::move(service)),
+        hashing_(std::min(usable_cpus().size(), kHashThreadsMax)),
+        service_(files_, client_.rng, metrics, keyring_, with_memory(std::move(service))),
         server_(client_.loop, service_, std::move(server)) {}
 
   Result<net::Address> start(const StopToken& stop, const net::Address& address);
   void close();
 
  private:
+  // Memory for transfers that storage nodes of this host access in place, and threads.
+  s3::ServiceOptions with_memory(s3::ServiceOptions service) {
+    const auto arena = client_.transport.allocate_shared_memory(service.store.memory);
+    if (arena) service.store.arena = *arena;
+    if (!arena) {
+      log_warning("objects travel through sockets only: there is no shared memory",
+                  {{"error", arena.error().message}});
+    }
+    service.store.hashing = &hashing_;
+    return service;
+  }
   Task<Result<void>> connect() {
     FF_CO_TRY(co_await files_.start(client_.loop.now_ns() + kConnectTimeoutNs));
     co_return co_await service_.open();
@@ -80,6 +97,7 @@ class S3Gateway::Impl {
   const std::vector<net::Address> managers_;
   NetClient client_;
   client::FileSystem files_;
+  s3::HashThreads hashing_;
   s3::S3Service service_;
   http::RequestServer server_;
   std::optional<cluster::RevocationPoller> revocations_;

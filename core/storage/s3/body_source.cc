@@ -14,6 +14,8 @@ namespace ff::s3 {
 namespace {
 
 constexpr size_t kChunkBufferBytes = 256 * kKiB;
+// A read ends early behind so many pieces of chunks, so that tiny chunks need no more memory.
+constexpr size_t kChunkPiecesMax = 4096;
 constexpr std::string_view kChunkSignature = "chunk-signature=";
 constexpr std::string_view kTrailerSignature = "x-amz-trailer-signature";
 
@@ -40,7 +42,26 @@ Error malformed_body(const Error& error) {
   return error;
 }
 
+Error wrong_chunk() {
+  return s3_error(S3Code::signature_does_not_match,
+                  "The signature of a chunk of the body does not match.");
+}
+
 }  // namespace
+
+void ChunkSignatures::check(const std::vector<Piece>& pieces) {
+  for (const Piece& piece : pieces) {
+    hasher_.update(piece.bytes);
+    if (!piece.ends) continue;
+    const std::string digest = hex(as_bytes(hasher_.finish()));
+    if (authentication_.key) {
+      const std::string right =
+          sign(*authentication_.key, chunk_string_to_sign(authentication_.claim, last_, digest));
+      if (!auth::constant_time_equal(as_bytes(right), as_bytes(piece.signature))) failed_ = true;
+    }
+    last_ = piece.signature;
+  }
+}
 
 Result<BodySource> BodySource::make(http::Exchange& exchange,
                                     const Authentication& authentication) {
@@ -88,6 +109,9 @@ Result<void> BodySource::begin_chunks(const std::string& payload) {
   size_ = size;
   ended_ = false;
   last_signature_ = authentication_.claim.signature;
+  if (framing_ == Framing::signed_chunks) {
+    signatures_ = std::make_unique<ChunkSignatures>(authentication_);
+  }
   buffer_.resize(kChunkBufferBytes);
   return {};
 }
@@ -147,24 +171,14 @@ Result<void> BodySource::add_checksums() {
   return {};
 }
 
-Result<void> BodySource::check_chunk() {
-  if (framing_ != Framing::signed_chunks) return {};
+Result<void> BodySource::end_chunk() {
+  if (signatures_ == nullptr) return {};
   const std::string& extension = chunks_.extension();
   if (!extension.starts_with(kChunkSignature)) {
     return s3_error(S3Code::incomplete_body, "A chunk of the body has no signature.");
   }
-  const std::string digest = hex(as_bytes(chunk_hash_->finish()));
-  chunk_hash_.reset();
-  const std::string shown = extension.substr(kChunkSignature.size());
-  if (authentication_.key) {
-    const std::string right = sign(
-        *authentication_.key, chunk_string_to_sign(authentication_.claim, last_signature_, digest));
-    if (!auth::constant_time_equal(as_bytes(right), as_bytes(shown))) {
-      return s3_error(S3Code::signature_does_not_match,
-                      "The signature of a chunk of the body does not match.");
-    }
-  }
-  last_signature_ = shown;
+  last_signature_ = extension.substr(kChunkSignature.size());
+  pieces_.push_back({.ends = true, .signature = last_signature_});
   return {};
 }
 
@@ -186,30 +200,26 @@ Result<void> BodySource::check_trailer_signature() const {
 
 Result<void> BodySource::on_event(const http::ChunkParser::Step& step) {
   using Event = http::ChunkParser::Event;
-  if (step.event == Event::chunk_begin) {
-    chunk_hash_.emplace(HashKind::sha256);
-    if (chunks_.size() == 0) return check_chunk();
-  } else if (step.event == Event::data && framing_ == Framing::signed_chunks) {
-    chunk_hash_->update(step.data);
-  } else if (step.event == Event::chunk_end) {
-    return check_chunk();
-  } else if (step.event == Event::end) {
-    ended_ = true;
-    return check_trailer_signature();
-  }
-  return {};
+  if (step.event == Event::chunk_begin && chunks_.size() == 0) return end_chunk();
+  if (step.event == Event::chunk_end) return end_chunk();
+  if (step.event != Event::end) return {};
+  ended_ = true;
+  return check_trailer_signature();
 }
 
-// At least one byte; 0: the end.
+// At least one byte; 0: the end, or enough pieces of chunks.
 Task<Result<size_t>> BodySource::read_chunks(ByteSpan into) {
-  while (!ended_) {
+  while (!ended_ && pieces_.size() < kChunkPiecesMax) {
     const ByteView left = ByteView(buffer_).subspan(buffer_begin_, buffer_end_ - buffer_begin_);
     FF_CO_TRY(const auto step, chunks_.next(left.first(std::min(left.size(), into.size()))));
     FF_CO_TRY(on_event(step));
     const size_t got = step.data.size();
-    if (got > 0) std::memcpy(into.data(), step.data.data(), got);
     buffer_begin_ += step.consumed;
-    if (got > 0) co_return got;
+    if (got > 0) {
+      std::memcpy(into.data(), step.data.data(), got);
+      if (signatures_ != nullptr) pieces_.push_back({.bytes = ByteView(into).first(got)});
+      co_return got;
+    }
     if (ended_ || buffer_begin_ < buffer_end_) continue;
     FF_CO_TRY(buffer_end_, co_await exchange_.read(buffer_));
     buffer_begin_ = 0;
@@ -225,11 +235,11 @@ Task<Result<size_t>> BodySource::read_some(ByteSpan into) {
   co_return got;
 }
 
-Result<void> BodySource::check_all() {
-  if (std::exchange(checked_, true)) return {};
+Result<void> BodySource::check() {
   if (size_ && bytes_ != *size_) {
     return s3_error(S3Code::incomplete_body, "The body has {} bytes, not {}.", bytes_, *size_);
   }
+  if (signatures_ != nullptr && signatures_->failed()) return wrong_chunk();
   for (Check& check : checks_) {
     if (!check.trailer.empty()) {
       const std::string* const field = http::find_field(chunks_.trailers(), check.trailer);
@@ -246,34 +256,51 @@ Result<void> BodySource::check_all() {
   return {};
 }
 
+std::vector<HashJob> BodySource::take_jobs(ByteView bytes) {
+  std::vector<HashJob> jobs;
+  for (Check& check : checks_) {
+    if (!bytes.empty()) jobs.push_back({.hasher = &check.hasher, .bytes = bytes});
+  }
+  if (pieces_.empty()) return jobs;
+  // A job can be copied; its pieces are not.
+  const auto pieces =
+      std::make_shared<const std::vector<ChunkSignatures::Piece>>(std::exchange(pieces_, {}));
+  jobs.push_back(
+      {.bytes = bytes, .work = [of = signatures_.get(), pieces] { of->check(*pieces); }});
+  return jobs;
+}
+
 Task<Result<size_t>> BodySource::read(ByteSpan into) {
   size_t all = 0;
+  // Tells a client whose first chunks are wrong before it has sent all.
+  if (signatures_ != nullptr && signatures_->failed()) co_return wrong_chunk();
   while (all < into.size() && !ended_) {
     const auto got = co_await read_some(into.subspan(all));
     if (!got) co_return malformed_body(got.error());
-    const ByteView bytes = into.subspan(all, *got);
-    for (Check& check : checks_) check.hasher.update(bytes);
     all += *got;
     bytes_ += *got;
     if (size_ && bytes_ > *size_) {
       co_return s3_error(S3Code::incomplete_body, "The body has more than {} bytes.", *size_);
     }
+    if (pieces_.size() >= kChunkPiecesMax && all > 0) break;
   }
-  if (ended_) FF_CO_TRY(check_all());
   co_return all;
 }
 
 Task<Result<std::string>> BodySource::read_all(size_t bytes_max) {
   std::string text;
   std::string piece(std::min<size_t>(bytes_max + 1, kChunkBufferBytes), '\0');
-  while (!ended_ || !checked_) {
+  for (;;) {
     const ByteSpan space = {reinterpret_cast<std::byte*>(piece.data()), piece.size()};
     FF_CO_TRY(const size_t got, co_await read(space));
+    run_jobs(take_jobs(ByteView(space).first(got)));
+    if (got == 0) break;
     text.append(piece, 0, got);
     if (text.size() > bytes_max) {
       co_return s3_error(S3Code::malformed_xml, "The body has more than {} bytes.", bytes_max);
     }
   }
+  FF_CO_TRY(check());
   co_return text;
 }
 

@@ -3,7 +3,9 @@
 // header or behind the body.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +19,31 @@
 
 namespace ff::s3 {
 
+// The signatures of the chunks of a body, each of which covers the one before.
+class ChunkSignatures {
+ public:
+  // `authentication` outlives it.
+  explicit ChunkSignatures(const Authentication& authentication)
+      : authentication_(authentication), last_(authentication.claim.signature) {}
+
+  // Bytes of a chunk; `ends`: with them it ends, and it has this signature.
+  struct Piece {
+    ByteView bytes = {};
+    bool ends = false;
+    std::string signature = {};
+  };
+  // The next pieces, in any thread.
+  void check(const std::vector<Piece>& pieces);
+  // Whether a signature was wrong.
+  bool failed() const { return failed_; }
+
+ private:
+  const Authentication& authentication_;
+  std::string last_;
+  Hasher hasher_{HashKind::sha256};
+  std::atomic<bool> failed_ = false;
+};
+
 class BodySource final : public ObjectSource {
  public:
   // Both outlive it. Errors are S3's.
@@ -24,8 +51,10 @@ class BodySource final : public ObjectSource {
 
   std::optional<uint64_t> size() const override { return size_; }
   Task<Result<size_t>> read(ByteSpan into) override;
+  std::vector<HashJob> take_jobs(ByteView bytes) override;
+  Result<void> check() override;
   std::string checked_md5() const override { return md5_; }
-  // The whole body. Errors are S3's: MalformedXML if it has more bytes.
+  // The whole body, checked. Errors are S3's: MalformedXML if it has more bytes.
   Task<Result<std::string>> read_all(size_t bytes_max);
 
  private:
@@ -47,9 +76,8 @@ class BodySource final : public ObjectSource {
   Task<Result<size_t>> read_some(ByteSpan into);
   Task<Result<size_t>> read_chunks(ByteSpan into);
   Result<void> on_event(const http::ChunkParser::Step& step);
-  Result<void> check_chunk();
+  Result<void> end_chunk();
   Result<void> check_trailer_signature() const;
-  Result<void> check_all();
 
   http::Exchange& exchange_;
   const Authentication& authentication_;
@@ -58,15 +86,15 @@ class BodySource final : public ObjectSource {
   std::optional<uint64_t> size_;
   uint64_t bytes_ = 0;
   bool ended_ = false;
-  bool checked_ = false;
   std::vector<Check> checks_;
   std::string md5_;  // of Content-MD5
   // Of chunks.
   http::ChunkParser chunks_;
   std::vector<std::byte> buffer_;
   size_t buffer_begin_ = 0, buffer_end_ = 0;
-  std::optional<Hasher> chunk_hash_;  // of the chunk that is being read
   std::string last_signature_;
+  std::unique_ptr<ChunkSignatures> signatures_;  // null: chunks have none
+  std::vector<ChunkSignatures::Piece> pieces_;   // of the last read()
 };
 
 }  // namespace ff::s3

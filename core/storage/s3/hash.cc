@@ -1,4 +1,4 @@
-// hash.cc: OpenSSL's digests, and CRCs of our own and of libdeflate.
+// hash.cc: OpenSSL's digests; MD5 and CRCs of our own, and one of libdeflate.
 #include "storage/s3/hash.h"
 
 #include <libdeflate.h>
@@ -17,12 +17,12 @@ namespace ff::s3 {
 
 namespace {
 
-// Null for CRCs.
+// Null: not of OpenSSL.
 const EVP_MD* digest_of(HashKind kind) {
   switch (kind) {
-    case HashKind::md5: return EVP_md5();
     case HashKind::sha1: return EVP_sha1();
     case HashKind::sha256: return EVP_sha256();
+    case HashKind::md5:
     case HashKind::crc32:
     case HashKind::crc32c:
     case HashKind::crc64nvme: return nullptr;
@@ -82,23 +82,30 @@ Hasher::Hasher(HashKind kind) : kind_(kind) {
 Hasher::~Hasher() { EVP_MD_CTX_free(context_); }
 
 Hasher::Hasher(Hasher&& other) noexcept
-    : kind_(other.kind_), context_(std::exchange(other.context_, nullptr)), crc_(other.crc_) {}
+    : kind_(other.kind_),
+      context_(std::exchange(other.context_, nullptr)),
+      md5_(other.md5_),
+      crc_(other.crc_) {}
 
 Hasher& Hasher::operator=(Hasher&& other) noexcept {
   std::swap(kind_, other.kind_);
   std::swap(context_, other.context_);
+  std::swap(md5_, other.md5_);
   std::swap(crc_, other.crc_);
   return *this;
 }
 
 void Hasher::restart() {
   crc_ = 0;
+  md5_ = simd::Md5();
   if (context_ != nullptr) FF_CHECK(EVP_DigestInit_ex(context_, digest_of(kind_), nullptr) == 1);
 }
 
 void Hasher::update(ByteView data) {
   if (context_ != nullptr) {
     FF_CHECK(EVP_DigestUpdate(context_, data.data(), data.size()) == 1);
+  } else if (kind_ == HashKind::md5) {
+    md5_.update(data);
   } else if (kind_ == HashKind::crc32) {
     crc_ = ::libdeflate_crc32(static_cast<uint32_t>(crc_), data.data(), data.size());
   } else if (kind_ == HashKind::crc32c) {
@@ -115,6 +122,8 @@ std::string Hasher::finish() {
     unsigned size = 0;
     FF_CHECK(EVP_DigestFinal_ex(context_, digest.data(), &size) == 1);
     bytes.assign(reinterpret_cast<const char*>(digest.data()), size);
+  } else if (kind_ == HashKind::md5) {
+    bytes = as_text(md5_.finish());
   } else {
     const int bits = kind_ == HashKind::crc64nvme ? 64 : 32;
     for (int shift = bits - 8; shift >= 0; shift -= 8) bytes += static_cast<char>(crc_ >> shift);

@@ -10,6 +10,7 @@
 
 #include "platform/auth/key.h"
 #include "platform/base/bytes.h"
+#include "platform/simd/md5.h"
 
 // As <openssl/evp.h> has it.
 struct evp_md_ctx_st;
@@ -29,12 +30,15 @@ class Hasher {
   void update(ByteView data);
   // The bytes of the digest, most significant first. Starts over.
   std::string finish();
+  // Null: it is another digest. What is added to it counts.
+  simd::Md5* md5() { return kind_ == HashKind::md5 ? &md5_ : nullptr; }
 
  private:
   void restart();
 
   HashKind kind_;
-  evp_md_ctx_st* context_ = nullptr;  // null: a CRC
+  evp_md_ctx_st* context_ = nullptr;  // null: MD5, or a CRC
+  simd::Md5 md5_;
   uint64_t crc_ = 0;
 };
 

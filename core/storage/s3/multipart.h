@@ -1,17 +1,18 @@
-// Multipart uploads: the parts of an object are files in a hidden folder beside it, which only the
-// user of the upload may enter, until they are completed to one object or aborted.
+// Multipart uploads: the parts of an object lie in a hidden folder beside it, which only the user
+// of the upload may enter, until they are completed to one object or aborted. They are in one file,
+// where they belong in the object (part_places.h), or each in a file of its own. If all are in the
+// one file, and nothing else is, it becomes the object; otherwise they are copied.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "storage/s3/object_store.h"
+#include "storage/s3/part_places.h"
 
 namespace ff::s3 {
-
-constexpr uint64_t kPartMin = 5 * kMiB;  // bytes of all parts but the last
-constexpr uint32_t kPartNumberMax = 10'000;
 
 struct UploadName {
   std::string bucket;
@@ -63,10 +64,26 @@ class Uploads {
   };
   struct StoredPart {
     PartInfo info;
-    meta::InodeView view;
+    std::optional<meta::InodeView> file;  // of its own; none: it is in its place
+    uint64_t offset = 0;                  // in its file
+  };
+  struct StoredParts {
+    std::vector<StoredPart> parts;  // in the order of their numbers
+    bool settled = true;            // as PartPlaces::Found has it
   };
   Task<Result<Folder>> find(meta::Caller caller, UploadName upload);
-  Task<Result<std::vector<StoredPart>>> stored_parts(meta::Caller caller, meta::InodeView dir);
+  Task<Result<StoredParts>> stored_parts(meta::Caller caller, meta::InodeView dir);
+  Task<Result<PartInfo>> put_in_place(meta::Caller caller, PartPlaces& places,
+                                      PartPlaces::Reservation reservation, uint32_t number,
+                                      ObjectSource& source);
+  Task<Result<PartInfo>> put_in_file(meta::Caller caller, PartPlaces& places,
+                                     PartPlaces::Reservation reservation, uint32_t number,
+                                     Folder folder, ObjectSource& source);
+  // The parts that a request to complete names. Errors are S3's.
+  static Result<std::vector<StoredPart>> choose_parts(const StoredParts& stored,
+                                                      const std::vector<WantedPart>& wanted);
+  Task<Result<ObjectInfo>> rename_to_object(const ObjectStore::NewObject& object,
+                                            const Folder& folder, meta::InodeView sealed);
   Task<Result<void>> list_below(meta::Caller caller, meta::InodeView dir, std::string path,
                                 std::string prefix, std::vector<ListedUpload>& found);
 

@@ -39,7 +39,8 @@ ObjectStore::ObjectStore(client::FileSystem& files, Rng& rng, StoreOptions optio
     : files_(files),
       rng_(rng),
       options_(std::move(options)),
-      memory_(files.loop(), options_.memory / kKiB) {}
+      memory_(files.loop(), options_.memory / kKiB),
+      buffers_(options_.arena) {}
 
 Task<Result<void>> ObjectStore::open(meta::Caller self) {
   meta::InodeRef ref = meta::root();
@@ -157,14 +158,24 @@ Task<Result<std::shared_ptr<client::File>>> ObjectStore::open_file(meta::Caller 
   co_return file;
 }
 
+ObjectReader::Next ObjectReader::take(ByteSpan into) {
+  const Next next{offset_, into.first(std::min<uint64_t>(into.size(), left_))};
+  offset_ += next.into.size();
+  left_ -= next.into.size();
+  return next;
+}
+
+Task<Result<void>> ObjectReader::read_next(Next next) {
+  if (next.into.empty()) co_return Result<void>();
+  FF_CO_TRY(const uint64_t got, co_await file_->read(next.offset, next.into));
+  if (got != next.into.size()) co_return fail(Errc::stale, "the object has become shorter");
+  co_return Result<void>();
+}
+
 Task<Result<size_t>> ObjectReader::read(ByteSpan into) {
-  into = into.first(std::min<uint64_t>(into.size(), left_));
-  if (into.empty()) co_return size_t{0};
-  FF_CO_TRY(const uint64_t got, co_await file_->read(offset_, into));
-  if (got != into.size()) co_return fail(Errc::stale, "the object has become shorter");
-  offset_ += got;
-  left_ -= got;
-  co_return got;
+  const Next next = take(into);
+  FF_CO_TRY(co_await read_next(next));
+  co_return next.into.size();
 }
 
 Task<Result<void>> ObjectStore::set_text(meta::Caller caller, meta::InodeRef inode,

@@ -19,6 +19,7 @@
 #include "storage/s3/object_attributes.h"
 #include "storage/s3/object_key.h"
 #include "storage/s3/object_source.h"
+#include "storage/s3/transfer_pieces.h"
 
 namespace ff::s3 {
 
@@ -27,6 +28,11 @@ struct StoreOptions {
   uint32_t umask = 022;          // of new files and folders
   bool durable = false;          // objects are durable when calls return
   uint64_t memory = 256 * kMiB;  // for the bytes of all transfers
+  // Memory for them that storage nodes of this host can access directly
+  // (net/system_transport.h); may be empty or smaller. Outlives the store.
+  ByteSpan arena = {};
+  // In which digests are computed; null: in the loop. Outlives the store.
+  HashThreads* hashing = nullptr;
 };
 
 struct BucketInfo {
@@ -49,9 +55,17 @@ class ObjectReader final : public ObjectSource {
   ObjectReader(std::shared_ptr<client::File> file, uint64_t offset, uint64_t size)
       : file_(std::move(file)), offset_(offset), left_(size) {}
 
+  // What is left.
   std::optional<uint64_t> size() const override { return left_; }
   // Errc::stale: the object has been removed or replaced.
   Task<Result<size_t>> read(ByteSpan into) override;
+  // The next bytes, as many as `into` has or are left. Several reads may be under way.
+  struct Next {
+    uint64_t offset = 0;  // in the file
+    ByteSpan into = {};
+  };
+  Next take(ByteSpan into);
+  Task<Result<void>> read_next(Next next);
 
  private:
   std::shared_ptr<client::File> file_;
@@ -118,6 +132,7 @@ class ObjectStore {
   struct HiddenFile {
     Folder folder;
     std::string name;
+    std::optional<meta::InodeView> below = {};  // the folder in that one in which it is
     std::shared_ptr<client::File> file;
   };
   // In the folder of a key, which is made if it is missing.
@@ -128,12 +143,18 @@ class ObjectStore {
   // Writes the source to it and closes it.
   struct Written {
     meta::InodeView view;
-    std::string md5;  // 32 hex digits
+    std::string md5;  // 32 hex digits; empty: it was not wanted
   };
-  Task<Result<Written>> fill(HiddenFile& hidden, ObjectSource& source);
+  Task<Result<Written>> fill(HiddenFile& hidden, ObjectSource& source, bool wants_md5 = true);
+  // Writes the source to an open file, from this offset on; returns the MD5 in 32 hex digits, or
+  // nothing if it is not wanted. On errors some of the bytes may be there.
+  Task<Result<std::string>> write_bytes(client::File& file, uint64_t at, ObjectSource& source,
+                                        bool wants_md5);
   // Gives it its name, in place of a file of that name. On errors it is still there.
   Task<Result<void>> publish(meta::Caller caller, HiddenFile& hidden, std::string name,
                              bool must_be_new);
+  // Before publish().
+  Task<Result<void>> check_condition(const NewObject& object);
   // Removes it, and folders that were made for it; with a time limit and without cancellation.
   Task<void> drop(meta::Caller caller, HiddenFile& hidden);
   Task<Result<void>> set_text(meta::Caller caller, meta::InodeRef inode, std::string text);
@@ -145,15 +166,12 @@ class ObjectStore {
   meta::MetaClient& metadata() { return files_.metadata(); }
   Loop& loop() { return files_.loop(); }
   const StoreOptions& options() const { return options_; }
+  // Of new files.
+  uint32_t file_mode() const;
   const meta::InodeRef& root() const { return root_; }
-  // Memory for the pieces of a transfer: two, or one that has all of it. Pieces are smaller while
-  // many transfers run.
-  struct Pieces {
-    Semaphore::Permit permit;
-    size_t bytes = 0;  // of a piece
-    size_t count = 0;
-  };
-  Task<Result<Pieces>> acquire_pieces(uint64_t size);
+  // Memory for the pieces of a transfer: one that has all of it, or several, which are smaller and
+  // fewer while many transfers run.
+  Task<Result<TransferPieces>> acquire_pieces(uint64_t size);
 
  private:
   Task<Result<meta::InodeView>> lookup_dir(meta::Caller caller, meta::InodeRef dir,
@@ -162,9 +180,7 @@ class ObjectStore {
   Task<Result<ObjectInfo>> put_marker(NewObject object, ObjectPath path, ObjectSource& source);
   Task<Result<ObjectInfo>> put_file(const NewObject& object, HiddenFile& hidden, std::string name,
                                     ObjectSource& source);
-  Task<Result<void>> check_condition(const NewObject& object);
   Task<Result<void>> drop_names(meta::Caller caller, const HiddenFile& hidden);
-  Task<Result<void>> write_bytes(client::File& file, ObjectSource& source, std::string& md5);
   // A folder of a key with its name in the one above; the bucket is the first.
   struct Link {
     meta::InodeView dir;
@@ -179,6 +195,8 @@ class ObjectStore {
   const StoreOptions options_;
   meta::InodeRef root_;
   Semaphore memory_;  // units: KiB
+  chain::BufferPool buffers_;
+  HashThreads no_threads_{0};
 };
 
 // How long what a server left is kept.

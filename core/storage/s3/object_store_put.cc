@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "platform/base/log.h"
-#include "platform/base/task_group.h"
 #include "platform/base/text.h"
-#include "storage/s3/hash.h"
 #include "storage/s3/object_store.h"
+#include "storage/s3/object_writer.h"
 #include "storage/s3/s3_error.h"
 
 namespace ff::s3 {
@@ -17,8 +16,14 @@ namespace {
 
 constexpr uint32_t kFileMode = 0666;
 constexpr uint32_t kFolderMode = 0777;
-// Of an object in memory: while more than half, more than a quarter, or less of it is free.
-constexpr size_t kPieceBytes = 4 * kMiB, kSmallPieceBytes = kMiB, kSmallestPieceBytes = 256 * kKiB;
+// The pieces of a transfer, while more than half, more than a quarter, or less of the memory is
+// free.
+struct PieceSize {
+  size_t bytes;
+  size_t count;
+};
+constexpr PieceSize kPieces = {2 * kMiB, 4}, kFewPieces = {kMiB, 2}, kSmallPieces = {256 * kKiB, 2};
+static_assert(kPieces.bytes * kPieces.count == kTransferBytes);
 // Others may remove the folder of a key while it is empty.
 constexpr int kFolderAttempts = 8;
 constexpr int64_t kDropNs = 10 * kSecond;
@@ -38,15 +43,13 @@ Error as_put_error(Error error) {
   return error;
 }
 
-Task<Result<void>> write_piece(client::File& file, uint64_t offset, ByteView bytes) {
-  co_return co_await file.write(offset, bytes);
-}
-
 }  // namespace
 
 std::string ObjectStore::hidden_name(std::string_view kind) {
   return fmt::format("{}{}-{:016x}", kHiddenPrefix, kind, rng_.next());
 }
+
+uint32_t ObjectStore::file_mode() const { return kFileMode & ~options_.umask; }
 
 Task<Result<meta::InodeView>> ObjectStore::make_dir(meta::Caller caller, meta::InodeRef dir,
                                                     std::string name) {
@@ -81,7 +84,7 @@ Task<Result<ObjectStore::HiddenFile>> ObjectStore::create_hidden_in(meta::Caller
   HiddenFile hidden;
   hidden.name = hidden_name("put");
   meta::Namespace::CreateOptions options;
-  options.mode = kFileMode & ~options_.umask;
+  options.mode = file_mode();
   const meta::InodeRef ref = dir.ref();
   hidden.folder.dir = std::move(dir);
   FF_CO_TRY(hidden.file,
@@ -111,61 +114,42 @@ Task<Result<ObjectStore::HiddenFile>> ObjectStore::create_hidden(meta::Caller ca
   }
 }
 
-Task<Result<ObjectStore::Pieces>> ObjectStore::acquire_pieces(uint64_t size) {
+Task<Result<TransferPieces>> ObjectStore::acquire_pieces(uint64_t size) {
   const uint64_t free = memory_.available() * kKiB;
-  size_t bytes = kSmallestPieceBytes;
-  if (free > options_.memory / 4) bytes = kSmallPieceBytes;
-  if (free > options_.memory / 2) bytes = kPieceBytes;
-  Pieces pieces;
-  pieces.bytes = std::max<uint64_t>(std::min<uint64_t>(size, bytes), 1);
-  pieces.count = size > pieces.bytes ? 2 : 1;
-  FF_CO_TRY(pieces.permit,
-            co_await memory_.acquire((pieces.count * pieces.bytes + kKiB - 1) / kKiB));
+  PieceSize of = kSmallPieces;
+  if (free > options_.memory / 4) of = kFewPieces;
+  if (free > options_.memory / 2) of = kPieces;
+  TransferPieces pieces;
+  pieces.bytes = std::max<uint64_t>(std::min<uint64_t>(size, of.bytes), 1);
+  const uint64_t count =
+      std::min<uint64_t>((std::max<uint64_t>(size, 1) - 1) / pieces.bytes + 1, of.count);
+  FF_CO_TRY(pieces.permit, co_await memory_.acquire((count * pieces.bytes + kKiB - 1) / kKiB));
+  for (uint64_t i = 0; i < count; i++) pieces.buffers.push_back(buffers_.allocate(pieces.bytes));
   co_return pieces;
 }
 
-Task<Result<void>> ObjectStore::write_bytes(client::File& file, ObjectSource& source,
-                                            std::string& md5) {
-  const uint64_t size = source.size().value_or(UINT64_MAX);
-  FF_CO_TRY(const Pieces memory, co_await acquire_pieces(size));
-  std::array<std::vector<std::byte>, 2> pieces;
+Task<Result<std::string>> ObjectStore::write_bytes(client::File& file, uint64_t at,
+                                                   ObjectSource& source, bool wants_md5) {
+  FF_CO_TRY(const auto pieces, co_await acquire_pieces(source.size().value_or(UINT64_MAX)));
+  HashThreads& threads = options_.hashing != nullptr ? *options_.hashing : no_threads_;
   const std::string known_md5 = source.checked_md5();
-  Hasher hasher(HashKind::md5);
-  uint64_t offset = 0;
-  // One piece is received while the one before is stored.
-  TaskGroup writing(loop());
-  for (size_t number = 0;; number++) {
-    std::vector<std::byte>& piece = pieces[number % memory.count];
-    piece.resize(memory.bytes);
-    if (memory.count == 1 && number > 0) FF_CO_TRY(co_await writing.join());
-    const auto got = co_await source.read(piece);
-    const auto written = co_await writing.join();
-    FF_CO_TRY(got);
-    FF_CO_TRY(written);
-    if (*got == 0) break;
-    const ByteView bytes = ByteView(piece).first(*got);
-    writing.add(write_piece(file, offset, bytes));
-    YieldWait yield(loop());
-    const auto yielded = co_await yield;
-    if (known_md5.empty()) hasher.update(bytes);
-    offset += *got;
-    if (!yielded || *got < piece.size() || offset == size) {
-      FF_CO_TRY(co_await writing.join());
-      FF_CO_TRY(yielded);
-      if (*got < piece.size()) break;
-    }
-  }
-  md5 = hex(as_bytes(known_md5.empty() ? hasher.finish() : known_md5));
-  co_return Result<void>();
+  ObjectWriter writer(
+      loop(), threads, source, pieces,
+      [&file, at](uint64_t offset, ByteView bytes) { return file.write(at + offset, bytes); });
+  FF_CO_TRY(co_await writer.run(wants_md5 && known_md5.empty()));
+  co_return known_md5.empty() ? writer.md5() : hex(as_bytes(known_md5));
 }
 
-Task<Result<ObjectStore::Written>> ObjectStore::fill(HiddenFile& hidden, ObjectSource& source) {
+Task<Result<ObjectStore::Written>> ObjectStore::fill(HiddenFile& hidden, ObjectSource& source,
+                                                     bool wants_md5) {
   Written written;
-  auto done = co_await write_bytes(*hidden.file, source, written.md5);
-  if (done && options_.durable) done = co_await hidden.file->sync();
+  auto done = co_await write_bytes(*hidden.file, 0, source, wants_md5);
+  Result<void> stored = done ? Result<void>() : Result<void>(done.error());
+  if (done && options_.durable) stored = co_await hidden.file->sync();
   const auto closed = co_await hidden.file->close();
-  FF_CO_TRY(done);
+  FF_CO_TRY(stored);
   FF_CO_TRY(closed);
+  written.md5 = std::move(*done);
   FF_CO_TRY(written.view, co_await metadata().stat(hidden.file->ref(), false));
   co_return written;
 }
@@ -174,6 +158,7 @@ Task<Result<void>> ObjectStore::publish(meta::Caller caller, HiddenFile& hidden,
                                         bool must_be_new) {
   meta::MetaClient::Rename rename;
   rename.from_dir = rename.to_dir = hidden.folder.dir.ref();
+  if (hidden.below) rename.from_dir = hidden.below->ref();
   rename.from = hidden.name;
   rename.to = std::move(name);
   rename.no_replace = must_be_new;
@@ -223,7 +208,7 @@ Task<Result<void>> ObjectStore::check_condition(const NewObject& object) {
 
 Task<Result<ObjectInfo>> ObjectStore::put_file(const NewObject& object, HiddenFile& hidden,
                                                std::string name, ObjectSource& source) {
-  FF_CO_TRY(auto written, co_await fill(hidden, source));
+  FF_CO_TRY(auto written, co_await fill(hidden, source, object.attributes.etag.empty()));
   ObjectInfo info{.view = std::move(written.view), .attributes = object.attributes};
   if (info.attributes.etag.empty()) info.attributes.etag = std::move(written.md5);
   FF_CO_TRY(co_await set_text(object.caller, info.view.ref(),
@@ -242,6 +227,8 @@ Task<Result<ObjectInfo>> ObjectStore::put_marker(NewObject object, ObjectPath pa
                        "Objects are files here, and a key that ends in '/' is a folder, which has "
                        "no bytes.");
   }
+  run_jobs(source.take_jobs(ByteView()));
+  FF_CO_TRY(source.check());
   FF_CO_TRY(co_await check_condition(object));
   path.folders.push_back(std::move(path.name));
   FF_CO_TRY(auto folder,

@@ -1,7 +1,9 @@
 // requests_objects.cc: operations on one object, and the removal of many.
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "platform/base/task_group.h"
 #include "platform/base/text.h"
@@ -79,35 +81,57 @@ Result<ReplyPlan> plan_reply(const S3Call& call, const ObjectInfo& object) {
   return plan;
 }
 
-Task<Result<void>> read_piece(ObjectReader& reader, ByteSpan into, size_t& got) {
-  FF_CO_TRY(got, co_await reader.read(into));
-  co_return Result<void>();
-}
-
-// Sends what `first` has of the object and the rest behind it: one piece is read while the one
-// before is sent.
-Task<Result<void>> send_object(S3Call& call, ReplyPlan plan, ObjectReader& reader,
-                               std::array<std::vector<std::byte>, 2>& pieces, size_t first) {
-  FF_CO_TRY(
-      co_await call.exchange.begin_reply(std::move(plan.head), plan.range.end - plan.range.begin));
-  TaskGroup reading(call.store.loop());
-  size_t got = first;
-  for (size_t number = 0; got > 0; number++) {
-    const ByteView bytes = ByteView(pieces[number % 2]).first(got);
-    size_t next = 0;
-    if (*reader.size() > 0) {
-      std::vector<std::byte>& piece = pieces[(number + 1) % 2];
-      piece.resize(pieces[number % 2].size());
-      reading.add(read_piece(reader, piece, next));
+// Sends what an object has, piece by piece: while one is sent, the next ones are read.
+class ObjectSender {
+ public:
+  // All outlive it.
+  ObjectSender(S3Call& call, ObjectReader& reader, const TransferPieces& memory)
+      : call_(call), reader_(reader), memory_(memory) {
+    for (size_t i = 0; i < memory.count(); i++) {
+      reads_.push_back(std::make_unique<TaskGroup>(call.store.loop()));
     }
-    const auto sent = co_await call.exchange.write(bytes);
-    const auto read = co_await reading.join();
-    FF_CO_TRY(sent);
-    FF_CO_TRY(read);
-    got = next;
   }
-  co_return Result<void>();
-}
+
+  // Reads the first piece; its error is that of the object.
+  Task<Result<void>> begin() {
+    read_one();
+    co_return co_await reads_[0]->join();
+  }
+  // Sends the reply, after begin().
+  Task<Result<void>> run(ReplyPlan plan) {
+    const uint64_t size = plan.range.end - plan.range.begin;
+    FF_CO_TRY(co_await call_.exchange.begin_reply(std::move(plan.head), size));
+    for (uint64_t number = 0, sent = 0; sent < size; number++) {
+      while (read_one()) {
+      }
+      FF_CO_TRY(co_await reads_[number % memory_.count()]->join());
+      const uint64_t bytes = std::min<uint64_t>(memory_.bytes, size - sent);
+      FF_CO_TRY(co_await call_.exchange.write(memory_.piece(number).first(bytes)));
+      sent += bytes;
+      sent_++;
+    }
+    co_return Result<void>();
+  }
+  // Waits for the reads that are under way.
+  Task<void> end() {
+    for (const auto& reads : reads_) (void)co_await reads->join();
+  }
+
+ private:
+  // Starts to read one more piece. False: there is none, or no memory is free.
+  bool read_one() {
+    if (*reader_.size() == 0 || begun_ - sent_ >= memory_.count()) return false;
+    TaskGroup& reads = *reads_[begun_ % memory_.count()];
+    reads.add(reader_.read_next(reader_.take(memory_.piece(begun_++))));
+    return true;
+  }
+
+  S3Call& call_;
+  ObjectReader& reader_;
+  const TransferPieces& memory_;
+  uint64_t begun_ = 0, sent_ = 0;                  // pieces
+  std::vector<std::unique_ptr<TaskGroup>> reads_;  // by the place in memory
+};
 
 // Whether an object that was found has been removed or replaced before its first bytes were read.
 bool is_outdated(const Error& error) {
@@ -123,12 +147,13 @@ Task<Result<void>> get_once(S3Call& call, const ObjectInfo& object, bool& outdat
   outdated = !file && is_outdated(file.error());
   if (!file) co_return std::move(file).error();
   ObjectReader reader(std::move(*file), plan.range.begin, size);
-  std::array<std::vector<std::byte>, 2> pieces;
-  pieces[0].resize(memory.bytes);
-  const auto first = co_await reader.read(pieces[0]);
-  outdated = !first && is_outdated(first.error());
-  FF_CO_TRY(first);
-  co_return co_await send_object(call, std::move(plan), reader, pieces, *first);
+  ObjectSender sender(call, reader, memory);
+  const auto begun = co_await sender.begin();
+  outdated = !begun && is_outdated(begun.error());
+  FF_CO_TRY(begun);
+  auto sent = co_await sender.run(std::move(plan));
+  co_await sender.end();
+  co_return sent;
 }
 
 Result<PutCondition> put_condition(const http::RequestHead& head) {
