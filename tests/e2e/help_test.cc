@@ -184,7 +184,7 @@ TEST(Emit, has_its_old_name_for_scripts) {
 }
 
 const std::set<std::string> kConfinedUnits = {"ff-serve-meta.service", "ff-serve-storage.service",
-                                              "ff-schedule-serve.service"};
+                                              "ff-schedule-serve.service", "ff-serve-kv.service"};
 
 // Writes the units to `dir`.
 void generate_units(const TempDir& dir) {
@@ -203,7 +203,8 @@ TEST(Systemd, units_that_it_takes) {
                                    "ff-schedule-agent.service"};
   daemons.insert(kConfinedUnits.begin(), kConfinedUnits.end());
   std::set<std::string> all = daemons;
-  all.insert({"ff-validate.service", "ff-validate.timer", "ff-users.service"});
+  all.insert({"ff-validate.service", "ff-validate.timer", "ff-users.service", "ff-serve-kv.socket",
+              "ff-serve-kv-s3.socket"});
   EXPECT_EQ(files_in(dir.path()), all);
   const std::string runs = "\nExecStart=" + fs::canonical(FF_BINARY).string() + " ";
   EXPECT_NE(read_file(dir / "ff-validate.service").find(runs + "validate "), std::string::npos);
@@ -231,6 +232,7 @@ TEST(Systemd, units_that_it_takes) {
   if (!has_systemd_analyze()) GTEST_SKIP() << "systemd-analyze is not installed";
   for (const std::string name :
        {"ff-serve-meta.service", "ff-serve-storage.service", "ff-mount@mnt-data.service",
+        "ff-serve-kv.service", "ff-serve-kv.socket", "ff-serve-kv-s3.socket",
         "ff-up@data-ff.service", "ff-schedule-serve.service", "ff-schedule-agent.service",
         "ff-validate.service", "ff-validate.timer", "ff-users.service"}) {
     const ProcessResult checked =
