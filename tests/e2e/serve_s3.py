@@ -362,6 +362,12 @@ def with_aws(made, keys, folder):
     aws("s3", "rb", "--force", "s3://awscli")
 
 
+def runs(program):
+    """Whether it is installed; a name in PATH alone may lead to nothing."""
+    return shutil.which(program) is not None and subprocess.run(
+        [program, "--version"], capture_output=True).returncode == 0
+
+
 def give_root(made, uid):
     run("fs", "chown", str(uid), "/objects", **made.settings)
 
@@ -375,7 +381,7 @@ def clients(folder):
         expect([name for name in made.names("/objects") if ".ff-s3-" in name], [])
         for program, part in (("rclone", with_rclone), ("s3cmd", with_s3cmd),
                               ("aws", with_aws)):
-            if shutil.which(program) is not None:
+            if runs(program):
                 part(made, keys, folder)
                 print(f"{program}: passed")
         made.stop()
