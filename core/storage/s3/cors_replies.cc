@@ -1,6 +1,7 @@
 // cors_replies.cc: finds the rules of the bucket, which any site may ask for.
 #include "storage/s3/cors_replies.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // requests_cors.cc: operations that read and replace the rules of a bucket for pages of other
 // sites.
+#include <optional>
 #include <utility>
 
 #include "storage/s3/body_source.h"
