@@ -15,6 +15,7 @@
 #include "cmd/options/net_client.h"
 #include "cmd/serve_kv_cache.h"
 #include "cmd/serve_kv_s3.h"
+#include "cmd/serve_kv_sockets.h"
 #include "platform/base/audit.h"
 #include "platform/base/log.h"
 #include "platform/io/system_disk.h"
@@ -52,12 +53,12 @@ void raise_descriptor_limit() {
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Result<void> check_kv(const ServeKvOptions& options) {
+Result<void> check_kv(const ServeKvOptions& options, const GatewaySockets& sockets) {
   if (options.partitions == 0 || options.partitions > kvstore::kSlots) {
     return fail(Errc::usage, "--partitions {}: must be from 1 to {}", options.partitions,
                 kvstore::kSlots);
   }
-  FF_TRY(check_s3_options(options.s3));
+  FF_TRY(check_s3_options(options.s3, sockets.s3.has_value()));
   FF_TRY(check_kv_cache_options(options.cache));
   return check_server_options(options.daemon.net);
 }
@@ -93,9 +94,11 @@ Result<void> check_root_key(const net::TransportOptions& transport) {
 // A gateway from its options to its end.
 class KvServer {
  public:
-  KvServer(Session& session, const ServeKvOptions& options, net::TransportOptions transport)
+  KvServer(Session& session, const ServeKvOptions& options, GatewaySockets sockets,
+           net::TransportOptions transport)
       : session_(session),
         options_(options),
+        sockets_(std::move(sockets)),
         certificates_(transport.certificates),
         keyring_(transport.keyring),
         trusted_network_(transport.trusted_network),
@@ -125,6 +128,7 @@ class KvServer {
 
   Session& session_;
   const ServeKvOptions& options_;
+  GatewaySockets sockets_;  // until they are used
   const std::shared_ptr<const net::TlsContext> certificates_;
   const std::shared_ptr<auth::Keyring> keyring_;
   const bool trusted_network_;
@@ -180,12 +184,13 @@ Result<void> KvServer::open_store() {
 }
 
 Result<void> KvServer::open_s3() {
-  if (!options_.s3.listen) return {};
+  if (!options_.s3.root) return {};
   FF_TRY(s3_, S3Gateway::open(session_.stop, client_.metrics,
                               {.s3 = options_.s3,
                                .meta = options_.meta,
                                .net = options_.daemon.net,
-                               .durable = options_.sync}));
+                               .durable = options_.sync,
+                               .socket = std::move(sockets_.s3)}));
   return {};
 }
 
@@ -271,7 +276,8 @@ Result<void> KvServer::serve(const net::Address& listening) {
 }
 
 Result<void> KvServer::run(const net::Address& at) {
-  FF_TRY(const auto listening, gateway_.listen(at));
+  FF_TRY(const auto listening,
+         sockets_.redis ? gateway_.listen(std::move(*sockets_.redis)) : gateway_.listen(at));
   FF_TRY(address_, advertised_address(options_.daemon, listening));
   FF_TRY(open_folder());
   FF_TRY(open_store());
@@ -286,15 +292,17 @@ Result<void> KvServer::run(const net::Address& at) {
 Result<void> run_serve_kv(Session& session, const ServeKvOptions& options) {
   log_setup({.level = session.out.mode().verbose ? LogLevel::debug : LogLevel::info,
              .json = options.daemon.log_json});
-  FF_TRY(check_kv(options));
+  FF_TRY(auto sockets, take_gateway_sockets());
+  FF_TRY(check_kv(options, sockets));
   if (options.daemon.audit) FF_TRY(audit_setup(*options.daemon.audit, session.stop.clock()));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.daemon.net, auth::Role::meta));
   FF_TRY(check_root_key(transport));
-  FF_TRY(const auto wanted, net::parse_address(options.daemon.listen));
+  FF_TRY(auto wanted, net::parse_address(options.daemon.listen));
+  if (sockets.redis) wanted = sockets.redis->address;
   FF_TRY(check_exposure(transport, wanted));
   raise_descriptor_limit();
-  KvServer server(session, options, std::move(transport));
+  KvServer server(session, options, std::move(sockets), std::move(transport));
   return server.run(wanted);
 }
 
@@ -351,8 +359,8 @@ void declare_serve_kv(Command& serve) {
       "user "
       "owns FOLDER, otherwise as the mode of FOLDER says for others.\n\nClients on other machines "
       "need TLS, which the settings net.tls-cert, net.tls-key and net.tls-ca turn on (clients need "
-      "certificates, too), or net.security = \"trusted-network\".\n\nCommands:\n\n" +
-      command_list() + "\n\n" + s3_about() + "\n\n" + kv_cache_about());
+      "certificates, too), or net.security = \"trusted-network\".\n\n" +
+      sockets_about() + "\n\nCommands:\n\n" + command_list() + "\n\n" + s3_about() + "\n\n" + kv_cache_about());
   serve.argument("FOLDER", text(options.folder, "FOLDER"), "Folder of the store");
   declare_meta(serve, options.meta);
   serve

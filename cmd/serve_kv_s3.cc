@@ -68,7 +68,9 @@ class S3Gateway::Impl {
         service_(files_, client_.rng, metrics, keyring_, with_memory(std::move(service))),
         server_(client_.loop, service_, std::move(server)) {}
 
-  Result<net::Address> start(const StopToken& stop, const net::Address& address);
+  // Listens on the socket, or else at the address.
+  Result<net::Address> start(const StopToken& stop, const net::Address& address,
+                             std::optional<net::InheritedSocket> socket);
   void close();
 
  private:
@@ -104,9 +106,10 @@ class S3Gateway::Impl {
   std::thread thread_;  // runs the client's loop
 };
 
-Result<net::Address> S3Gateway::Impl::start(const StopToken& stop, const net::Address& address) {
+Result<net::Address> S3Gateway::Impl::start(const StopToken& stop, const net::Address& address,
+                                            std::optional<net::InheritedSocket> socket) {
   Loop& loop = client_.loop;
-  auto listening = server_.listen(address);
+  auto listening = socket ? server_.listen(std::move(*socket)) : server_.listen(address);
   Result<void> started;
   if (!listening) {
     started = listening.error();
@@ -139,13 +142,18 @@ S3Gateway::~S3Gateway() = default;
 void S3Gateway::close() { impl_->close(); }
 
 Result<std::unique_ptr<S3Gateway>> S3Gateway::open(const StopToken& stop, Metrics& metrics,
-                                                   const Options& options) {
+                                                   Options options) {
   FF_TRY(const auto url, client::parse_url(*options.s3.root));
   std::vector<net::Address> managers = url.servers;
   if (managers.empty()) {
     FF_TRY(managers, parse_meta(options.meta));
   }
-  FF_TRY(const auto address, net::parse_address(*options.s3.listen));
+  net::Address address;
+  if (options.socket) {
+    address = options.socket->address;
+  } else {
+    FF_TRY(address, net::parse_address(*options.s3.listen));
+  }
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net, auth::Role::meta));
   FF_TRY(check_s3_exposure(transport, options.s3, address));
@@ -161,20 +169,25 @@ Result<std::unique_ptr<S3Gateway>> S3Gateway::open(const StopToken& stop, Metric
   gateway->root_ = *options.s3.root;
   gateway->impl_ = std::make_unique<Impl>(stop, std::move(transport), metrics, std::move(managers),
                                           std::move(server), std::move(service));
-  FF_TRY(gateway->address_, gateway->impl_->start(stop, address));
+  FF_TRY(gateway->address_, gateway->impl_->start(stop, address, std::move(options.socket)));
   return gateway;
 }
 
-Result<void> check_s3_options(const S3Options& options) {
-  if (options.listen.has_value() != options.root.has_value()) {
+Result<void> check_s3_options(const S3Options& options, bool inherited) {
+  if (inherited && !options.root) {
+    return Error{Errc::usage,
+                 "systemd has passed a socket for clients of S3, but there is no --s3-root",
+                 "Give --s3-root ff:///objects, or disable ff-serve-kv-s3.socket."};
+  }
+  if (!inherited && options.listen.has_value() != options.root.has_value()) {
     return Error{Errc::usage, "--s3-listen and --s3-root go together",
                  "Example: --s3-listen 127.0.0.1:9000 --s3-root ff:///objects"};
   }
   if (options.tls_cert.has_value() != options.tls_key.has_value()) {
     return fail(Errc::usage, "--s3-tls-cert and --s3-tls-key go together");
   }
-  if (options.tls_cert && !options.listen) {
-    return fail(Errc::usage, "--s3-tls-cert: there is no --s3-listen");
+  if (options.tls_cert && !options.root) {
+    return fail(Errc::usage, "--s3-tls-cert: there is no --s3-root");
   }
   if (options.root && !client::is_url(*options.root)) {
     return Error{Errc::usage, fmt::format("--s3-root {}: not in a cluster", *options.root),

@@ -10,6 +10,7 @@
 #include "platform/base/metrics.h"
 #include "platform/base/stop_token.h"
 #include "platform/net/address.h"
+#include "platform/net/inherited_sockets.h"
 
 namespace ff::cmd {
 
@@ -23,8 +24,8 @@ struct S3Options {
 void declare_s3(Command& command, S3Options& options);
 // What the help says of it.
 std::string s3_about();
-// Errc::usage: they do not go together.
-Result<void> check_s3_options(const S3Options& options);
+// Errc::usage: they do not go together. `inherited`: there is a socket in place of --s3-listen.
+Result<void> check_s3_options(const S3Options& options, bool inherited);
 
 class S3Gateway {
  public:
@@ -33,10 +34,11 @@ class S3Gateway {
     std::string meta;  // if the URL of the root names no servers
     NetOptions net;
     bool durable = false;
+    std::optional<net::InheritedSocket> socket = {};  // in place of s3.listen
   };
   // Listens, and waits until the cluster answers. `metrics` outlives it.
   static Result<std::unique_ptr<S3Gateway>> open(const StopToken& stop, Metrics& metrics,
-                                                 const Options& options);
+                                                 Options options);
   // After close().
   ~S3Gateway();
   S3Gateway(const S3Gateway&) = delete;

@@ -137,7 +137,7 @@ _ff_options() {
     'serve-meta') reply='--kv --dir --accept-data-loss --collect-after --keep-lost --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --shards --name --failure-domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --audit --net --key --insecure --no-insecure --json --no-header --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--scenario --seed --seeds --list --json --no-header --quiet -q --verbose -v --help -h' ;;
-    'up') reply='--dir --storage --replicas --targets-per-disk --mount --schedule --no-schedule --foreground --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
+    'up') reply='--dir --storage --replicas --targets-per-disk --mount --schedule --no-schedule --kv --no-kv --foreground --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'validate') reply='--level --only --budget --require --degraded-ok --force --prolog --log --scratch --root --textfile --notify --splay --drain --node --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'validate run') reply='--level --only --budget --require --degraded-ok --force --prolog --log --scratch --root --textfile --notify --splay --drain --node --scheduler --net --key --token --insecure --no-insecure --timeout --json --no-header --quiet -q --verbose -v --help -h' ;;
     'validate adopt') reply='--dry-run -n --json --no-header --quiet -q --verbose -v --help -h' ;;

@@ -1883,6 +1883,8 @@ complete -c ff -n '__ff_at "up"' -l targets-per-disk -x -d 'Targets per storage 
 complete -c ff -n '__ff_at "up"' -l mount -x -a '(__fish_complete_directories)' -d 'Mount the file system on this directory; ff creates it if needed'
 complete -c ff -n '__ff_at "up"' -l schedule -d 'Also run a scheduler, with this machine as its node'
 complete -c ff -n '__ff_at "up"' -l no-schedule -d 'Not: Also run a scheduler, with this machine as its node'
+complete -c ff -n '__ff_at "up"' -l kv -d 'Also run a gateway for clients of Redis and S3'
+complete -c ff -n '__ff_at "up"' -l no-kv -d 'Not: Also run a gateway for clients of Redis and S3'
 complete -c ff -n '__ff_at "up"' -l foreground -d 'Stay in the foreground, and stop everything at Ctrl-C or SIGTERM: for systemd and containers'
 complete -c ff -n '__ff_at "up"' -l timeout -x -d 'Give up after this time, with exit code 6'
 complete -c ff -n '__ff_at "up"' -l json -d 'Print one JSON object instead of text'

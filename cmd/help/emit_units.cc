@@ -3,9 +3,9 @@
 // are in /etc/ff/ff.toml, and lists in files of environment variables beside it, so that an
 // operator need not edit the units.
 //
-// serve-meta, serve-storage and schedule serve run as users of their own, without capabilities and
-// with a private view of the file system. systemd passes them the key and ff.toml as credentials,
-// so that these files can stay readable to root only.
+// serve-meta, serve-storage, serve-kv and schedule serve run as users of their own, without
+// capabilities and with a private view of the file system. systemd passes them the key and ff.toml
+// as credentials, so that these files can stay readable to root only.
 //
 // The other units must not have a private view of the file system (ProtectSystem=, PrivateTmp= and
 // the like): nobody else would see what `ff mount` mounts there, and the tasks of an agent would
@@ -30,8 +30,8 @@ constexpr std::string_view kService =
     "\n[Service]\nType=notify\nRestart=on-failure\nRestartSec=1\nSuccessExitStatus=130\n"
     "LimitNOFILE=1048576\nLimitMEMLOCK=infinity\n";
 
-// The user of serve-meta and schedule serve, which hold the root key, and that of serve-storage,
-// which does not.
+// The user of serve-meta, serve-kv and schedule serve, which hold the root key, and that of
+// serve-storage, which does not.
 constexpr std::string_view kManagerUser = "ff";
 constexpr std::string_view kStorageUser = "ff-storage";
 
@@ -102,6 +102,44 @@ std::string schedule_serve(std::string_view program) {
          fmt::format("ExecStart={} schedule serve\n", program) +
          identity_of(kManagerUser, "/etc/ff/cluster.key") + state_folder("schedule") +
          std::string(kRestricted) + std::string(kConfined) + std::string(kInstall);
+}
+
+// It keeps nothing on its machine: its folders are in the cluster.
+std::string serve_kv(std::string_view program) {
+  return unit_head(
+             "ff, a gateway for clients of Redis and S3", "ff-serve-kv",
+             "# Its folders, in /etc/ff/serve-kv.env:\n"
+             "#   FOLDER=ff:///kv\n"
+             "#   OPTIONS=--s3-listen 127.0.0.1:9000 --s3-root ff:///objects\n"
+             "# It runs as the user ff. Make both folders for it first:\n"
+             "#   ff fs mkdir /kv /objects; ff fs chown ff /kv /objects\n"
+             "# With ff-serve-kv.socket it starts when the first client of Redis connects, with\n"
+             "# ff-serve-kv-s3.socket when the first one of S3 does; enable these, or this unit.\n"
+             "# Its other settings: [serve-kv] and [net] in /etc/ff/ff.toml. Its key: as that of\n"
+             "# ff-serve-meta.service.\n") +
+         "After=ff-serve-meta.service ff-serve-storage.service\n" + std::string(kNeedsUsers) +
+         std::string(kService) + "EnvironmentFile=/etc/ff/serve-kv.env\n" +
+         fmt::format("ExecStart={} serve-kv $OPTIONS ${{FOLDER}}\n", program) +
+         identity_of(kManagerUser, "/etc/ff/cluster.key") + "ProtectSystem=strict\n" +
+         std::string(kRestricted) + std::string(kConfined) +
+         // Others may read objects, as they do those of a gateway that somebody has started by
+         // hand.
+         "UMask=0022\n" + std::string(kInstall);
+}
+
+// `name`: how the gateway knows the socket. Both start the same gateway, which then gets both.
+std::string serve_kv_socket(std::string_view clients, std::string_view name,
+                            std::string_view address) {
+  return fmt::format(
+      "# Written by `ff generate systemd`; change it with `systemctl edit`.\n"
+      "# Another address: ListenStream= (which drops this one) and ListenStream=ADDRESS. One that\n"
+      "# other machines reach needs TLS, see ff-serve-kv(1).\n"
+      "[Unit]\nDescription=ff, starts the gateway for clients of {}\n"
+      "Documentation=man:ff-serve-kv(1)\n"
+      "\n[Socket]\nListenStream={}\nFileDescriptorName={}\nService=ff-serve-kv.service\n"
+      "Backlog=1024\n"
+      "\n[Install]\nWantedBy=sockets.target\n",
+      clients, address, name);
 }
 
 // Before each start, as root: makes the directories of the disks, and gives those that belong to
@@ -260,6 +298,9 @@ std::vector<EmittedFile> emit_cron(std::string_view program) {
 std::vector<EmittedFile> emit_units(std::string_view program) {
   return {{"ff-serve-meta.service", serve_meta(program)},
           {"ff-serve-storage.service", serve_storage(program)},
+          {"ff-serve-kv.service", serve_kv(program)},
+          {"ff-serve-kv.socket", serve_kv_socket("Redis", "redis", "127.0.0.1:6379")},
+          {"ff-serve-kv-s3.socket", serve_kv_socket("S3", "s3", "127.0.0.1:9000")},
           {"ff-mount@.service", mount(program)},
           {"ff-up@.service", up(program)},
           {"ff-schedule-serve.service", schedule_serve(program)},

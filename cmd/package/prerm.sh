@@ -4,11 +4,14 @@
 # Data, /etc/ff and /var/lib/ff stay.
 set -e
 
-units="ff-mount@ ff-schedule-agent ff-serve-storage ff-schedule-serve ff-serve-meta
-	ff-up@ ff-users ff-validate"
+units="ff-mount@ ff-serve-kv ff-serve-kv-s3 ff-schedule-agent ff-serve-storage ff-schedule-serve
+	ff-serve-meta ff-up@ ff-users ff-validate"
 
 if [ "$1" = remove ]; then
 	if [ -d /run/systemd/system ]; then
+		for unit in ff-serve-kv ff-serve-kv-s3; do
+			deb-systemd-invoke stop "$unit.socket" >/dev/null || true
+		done
 		for unit in $units; do
 			case $unit in *@) unit="$unit*" ;; esac
 			deb-systemd-invoke stop "$unit.service" >/dev/null || true

@@ -112,8 +112,9 @@ Result<void> run_down(Session& session, const DownOptions& options) {
 void declare_down(Command& down) {
   auto& options = down.keep<DownOptions>();
   down.about(
-      "Stops the cluster that 'ff up' runs in a directory: first the mount, then the storage "
-      "daemons, then serve-meta. The command returns when all have exited. The data stays, and the "
+      "Stops the cluster that 'ff up' runs in a directory: first the mount and the gateway, "
+      "then the storage daemons, then serve-meta. The command returns when all have exited. The "
+      "data stays, and the "
       "next 'ff up' continues with it. If nothing runs, the command succeeds.\n\n--purge also "
       "removes the data, the key and the logs for good, but no files that 'ff up' did not create. "
       "On a terminal the command asks for confirmation.");

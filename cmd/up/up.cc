@@ -48,6 +48,7 @@ struct UpOptions {
   std::optional<uint64_t> storage, replicas, targets_per_disk;
   std::optional<std::string> mount;
   bool schedule = false;
+  bool kv = false;
   bool foreground = false;
 };
 
@@ -126,6 +127,9 @@ Json up_json(devcluster::ClusterDir& folder, const devcluster::ClusterConfig& co
           {"mount", status.mount.empty() ? Json() : Json(status.mount)},
           {"scheduler", status.schedule ? Json(config.scheduler) : Json()},
           {"page", status.schedule ? Json(folder.page_link(config)) : Json()},
+          {"redis", status.kv ? Json(config.redis) : Json()},
+          {"s3", status.kv ? Json("http://" + config.s3) : Json()},
+          {"kv_key", status.kv ? Json(folder.kv_key()) : Json()},
           {"daemons", std::move(daemons)}};
 }
 
@@ -142,6 +146,10 @@ void print_up(Session& session, devcluster::ClusterDir& folder,
     out.line("tasks    {}", config.scheduler);
     out.line("page     {}", folder.page_link(config));
   }
+  if (status.kv) {
+    out.line("redis    {}", config.redis);
+    out.line("s3       http://{}", config.s3);
+  }
   for (const devcluster::ServiceStatus& one : status.services) {
     if (one.restarts == 0) continue;
     const int64_t ago_ns = session.stop.clock().wall_ns() - one.exited_ns;
@@ -155,6 +163,7 @@ void print_up(Session& session, devcluster::ClusterDir& folder,
   if (status.schedule) {
     out.line("         export FF_SCHEDULER={}; ff schedule run -- COMMAND", config.scheduler);
   }
+  if (status.kv) print_kv_use(out, folder, config);
   out.line("stop it  {}", foreground ? "Ctrl-C" : down_command(folder));
 }
 
@@ -179,7 +188,7 @@ std::string supervisor_program() {
 
 struct Supervision {
   std::string mount;
-  bool schedule = false;
+  devcluster::Extras extras;
   Fd pipe;  // devcluster/supervisor.h
 };
 
@@ -196,7 +205,8 @@ struct Supervision {
   SeededRng rng(system_seed());
   devcluster::Supervisor supervisor(loop, disk, rng, folder, config,
                                     {.mount = what.mount,
-                                     .schedule = what.schedule,
+                                     .schedule = what.extras.schedule,
+                                     .kv = what.extras.kv,
                                      .program = supervisor_program(),
                                      .env = daemon_env(),
                                      .pipe = what.pipe.get(),
@@ -216,10 +226,10 @@ class SupervisorProcess {
 
   Result<void> start(const StopToken& stop, const devcluster::ClusterDir& folder,
                      const devcluster::ClusterConfig& config, const std::string& mount,
-                     bool schedule) {
+                     devcluster::Extras extras) {
     std::array<int, 2> ends = {};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "pipe");
-    Supervision what{mount, schedule, Fd(ends[0])};
+    Supervision what{mount, extras, Fd(ends[0])};
     pipe_ = Fd(ends[1]);
     if (::fcntl(what.pipe.get(), F_SETFL, O_NONBLOCK) != 0) return errno_error(errno, "pipe");
     pid_ = ::fork();
@@ -286,6 +296,7 @@ class ClusterStarter {
   Result<void> poll_wait(const std::string& waits_for);
   Result<void> check_crash_loop() const;
   uint64_t free_space() const;  // bytes, on the disk of the folder
+  devcluster::Extras extras() const { return {.schedule = options_.schedule, .kv = options_.kv}; }
 
   Session& session_;
   const UpOptions& options_;
@@ -343,7 +354,7 @@ Result<void> ClusterStarter::prepare() {
   FF_TRY(config_, std::move(config));
   FF_TRY(check_shape(folder_, config_.shape, options_));
   SeededRng rng(system_seed());
-  FF_TRY(const auto warnings, devcluster::choose_ports(config_, options_.schedule, rng));
+  FF_TRY(const auto warnings, devcluster::choose_ports(config_, extras(), rng));
   for (const std::string& line : warnings) session_.out.warn("{}", line);
   FF_TRY(folder_.set_config(config_));
   FF_TRY(io::make_dirs(disk, folder_.logs(), 0700));
@@ -461,6 +472,11 @@ Result<void> ClusterStarter::bring_up() {
     FF_TRY(wait_for_daemons("scheduler"));
     FF_TRY(wait_for_daemons("agent"));
   }
+  if (options_.kv) {
+    FF_TRY(prepare_kv(session_, admin_, folder_, timeout_ns_));
+    supervisor_.send(devcluster::SupervisorCommand::kv);
+    FF_TRY(wait_for_daemons("kv"));
+  }
   if (mount_.empty()) return {};
   supervisor_.send(devcluster::SupervisorCommand::mount);
   return wait_for_daemons("mount");
@@ -469,7 +485,7 @@ Result<void> ClusterStarter::bring_up() {
 Result<void> ClusterStarter::run() {
   FF_TRY(prepare());
   session_.out.note("starting {} in {}", describe(config_.shape), folder_.path());
-  FF_TRY(supervisor_.start(session_.stop, folder_, config_, mount_, options_.schedule));
+  FF_TRY(supervisor_.start(session_.stop, folder_, config_, mount_, extras()));
   if (auto up = bring_up(); !up) {
     if (free_space() < kFreeSpaceMin) {
       up.error().hint = fmt::format("Is the disk full? {} are free. Logs: {}",
@@ -517,12 +533,15 @@ Result<void> check_running_mount(const devcluster::ClusterDir& folder,
       fmt::format("Mount it with 'ff mount', or stop it first: {}", down_command(folder))};
 }
 
-Result<void> check_running_schedule(const devcluster::ClusterDir& folder,
-                                    const devcluster::ClusterStatus& status,
-                                    const UpOptions& options) {
-  if (!options.schedule || status.schedule) return {};
+Result<void> check_running_extras(const devcluster::ClusterDir& folder,
+                                  const devcluster::ClusterStatus& status,
+                                  const UpOptions& options) {
+  const bool no_scheduler = options.schedule && !status.schedule;
+  const bool no_gateway = options.kv && !status.kv;
+  if (!no_scheduler && !no_gateway) return {};
   return Error{Errc::refused,
-               fmt::format("{}: it is already running, without a scheduler", folder.path()),
+               fmt::format("{}: it is already running, without a {}", folder.path(),
+                           no_scheduler ? "scheduler" : "gateway"),
                fmt::format("Stop it first: {}", down_command(folder))};
 }
 
@@ -536,11 +555,11 @@ Result<bool> show_running(Session& session, const UpOptions& options,
     if (config && status) {
       FF_TRY(check_shape(folder, config->shape, options));
       FF_TRY(check_running_mount(folder, *status, options));
-      FF_TRY(check_running_schedule(folder, *status, options));
+      FF_TRY(check_running_extras(folder, *status, options));
       const auto missing = std::ranges::find_if(
           status->services, [](const devcluster::ServiceStatus& one) { return !one.ready; });
-      const size_t daemons =
-          1 + config->shape.storage + (status->mount.empty() ? 0 : 1) + (status->schedule ? 2 : 0);
+      const size_t daemons = 1 + config->shape.storage + (status->mount.empty() ? 0 : 1) +
+                             (status->schedule ? 2 : 0) + (status->kv ? 1 : 0);
       if (config->formed && status->services.size() == daemons &&
           missing == status->services.end() && folder.is_supervised(*status)) {
         session.out.note("it is already running, since {}", format_time(status->since_ns));
@@ -624,7 +643,12 @@ void declare_up(Command& up) {
       "a scheduler and an agent for this machine run as well; 'ff schedule run' submits tasks to "
       "them, and ff prints a link to the web page of the scheduler, which logs a browser in once "
       "('ff up' on the same directory prints a new one). 'ff down' stops running tasks; the same "
-      "'ff up' command restarts them.");
+      "'ff up' command restarts them.\n\nWith --kv a gateway ('ff serve-kv') runs as well: it "
+      "serves "
+      "a store of keys and values in the folder /kv of the cluster to clients of Redis, and the "
+      "files below the folder /objects to clients of S3. Clients log in with the key file kv.key "
+      "in the directory of the cluster, which has the rights of the user who ran 'ff up'; ff "
+      "prints the commands. The ports stay the same as long as they are free.");
   declare_up_dir(up, options.dir);
   up.option("--storage", number(options.storage), "Number of storage daemons in a new cluster")
       .default_value("3")
@@ -642,6 +666,7 @@ void declare_up(Command& up) {
       .config("up.mount");
   up.flag("--schedule", options.schedule, "Also run a scheduler, with this machine as its node")
       .config("up.schedule");
+  up.flag("--kv", options.kv, "Also run a gateway for clients of Redis and S3").config("up.kv");
   up.flag("--foreground", options.foreground,
           "Stay in the foreground, and stop everything at Ctrl-C or SIGTERM: for systemd and "
           "containers");
@@ -649,6 +674,8 @@ void declare_up(Command& up) {
   up.example("ff up", "three storage daemons, two copies of all data");
   up.example("ff up --dir /data/ff --mount /mnt/ff", "in its own directory, and mounted");
   up.example("ff up --schedule", "also tasks: 'ff schedule run -- COMMAND'");
+  up.example("ff up --kv",
+             "also keys and values for clients of Redis, and objects for those of S3");
   up.example("ff up --dir /data/ff --foreground", "as a systemd service");
   up.run([&](Session& session) { return run_up(session, options, up.timeout_ns()); });
 }

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "e2e/child.h"
+#include "storage/gateway/command_table.h"
+#include "storage/s3/s3_call.h"
 
 namespace ff::test {
 namespace {
@@ -184,7 +187,7 @@ TEST(Emit, has_its_old_name_for_scripts) {
 }
 
 const std::set<std::string> kConfinedUnits = {"ff-serve-meta.service", "ff-serve-storage.service",
-                                              "ff-schedule-serve.service"};
+                                              "ff-schedule-serve.service", "ff-serve-kv.service"};
 
 // Writes the units to `dir`.
 void generate_units(const TempDir& dir) {
@@ -203,7 +206,8 @@ TEST(Systemd, units_that_it_takes) {
                                    "ff-schedule-agent.service"};
   daemons.insert(kConfinedUnits.begin(), kConfinedUnits.end());
   std::set<std::string> all = daemons;
-  all.insert({"ff-validate.service", "ff-validate.timer", "ff-users.service"});
+  all.insert({"ff-validate.service", "ff-validate.timer", "ff-users.service", "ff-serve-kv.socket",
+              "ff-serve-kv-s3.socket"});
   EXPECT_EQ(files_in(dir.path()), all);
   const std::string runs = "\nExecStart=" + fs::canonical(FF_BINARY).string() + " ";
   EXPECT_NE(read_file(dir / "ff-validate.service").find(runs + "validate "), std::string::npos);
@@ -231,6 +235,7 @@ TEST(Systemd, units_that_it_takes) {
   if (!has_systemd_analyze()) GTEST_SKIP() << "systemd-analyze is not installed";
   for (const std::string name :
        {"ff-serve-meta.service", "ff-serve-storage.service", "ff-mount@mnt-data.service",
+        "ff-serve-kv.service", "ff-serve-kv.socket", "ff-serve-kv-s3.socket",
         "ff-up@data-ff.service", "ff-schedule-serve.service", "ff-schedule-agent.service",
         "ff-validate.service", "ff-validate.timer", "ff-users.service"}) {
     const ProcessResult checked =
@@ -287,6 +292,43 @@ TEST(Systemd, disks_get_the_user_of_the_daemon) {
   EXPECT_EQ(owner("new"), 65534);
   EXPECT_EQ(owner("owned/below"), 0);
   EXPECT_EQ(owner("other"), 0);
+}
+
+// The names behind ".B GROUP" of a page: "APPEND, CLIENT GETNAME, ....".
+std::multiset<std::string> names_of_group(const std::string& page, const std::string& group) {
+  const std::string mark = "\n.TP\n.B " + group + "\n";
+  const size_t begin = page.find(mark);
+  if (begin == page.npos) return {};
+  std::string text = page.substr(begin + mark.size());
+  text.resize(text.find(".\n."));
+  std::ranges::replace(text, '\n', ' ');
+  std::multiset<std::string> names;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(", ", at), text.size());
+    names.insert(text.substr(at, end - at));
+    at = end + 2;
+  }
+  return names;
+}
+
+TEST(Pages, that_of_the_file_system_names_what_gateways_have) {
+  const std::string page = read_file(fs::path(FF_SOURCE_DIR) / "man/ff-storage.7");
+  std::map<std::string, std::multiset<std::string>> groups;
+  const auto add = [&groups](const gateway::CommandRow& row) {
+    std::string name = gateway::upper_case(row.name);
+    std::ranges::replace(name, '|', ' ');
+    groups[std::string(row.group)].insert(std::move(name));
+  };
+  for (const gateway::CommandRow& row : gateway::command_table()) {
+    if (row.handler != nullptr) add(row);
+    for (const gateway::CommandRow& sub : row.subcommands) add(sub);
+  }
+  for (const auto& [group, names] : groups) {
+    EXPECT_EQ(names_of_group(page, group), names) << "man/ff-storage.7 says others for " << group;
+  }
+  std::multiset<std::string> operations;
+  for (const s3::OperationRow& row : s3::operation_table()) operations.emplace(row.name);
+  EXPECT_EQ(names_of_group(page, "S3"), operations) << "man/ff-storage.7 says others for S3";
 }
 
 TEST(Install, makes_links_that_run) {

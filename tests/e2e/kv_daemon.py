@@ -53,10 +53,10 @@ def expect(actual, expected, what=""):
 class Daemon:
     """A daemon of ff that prints where it listens."""
 
-    def __init__(self, *words, **settings):
+    def __init__(self, *words, start=(FF,), pass_fds=(), **settings):
         env = {"PATH": os.environ["PATH"], "HOME": "/proc/nonexistent", **settings}
-        self.process = subprocess.Popen([FF, *words], env=env, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([*start, *words], env=env, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, pass_fds=pass_fds)
         STARTED.append(self.process)
         line = self.process.stdout.readline()
         if not line.startswith("listening on "):

@@ -2,7 +2,7 @@
 # The gateway for S3 with real clients: objects are compared with files, and the daemon is killed.
 """usage: serve_s3.py FF PART
 
-  clients   boto3, rclone and s3cmd: objects, listings, copies, multipart uploads, presigned URLs
+  clients   boto3, rclone, s3cmd, and awscli where it is: objects, listings, copies, uploads, URLs
   mounted   the mount and S3 see the same data
   rights    tokens of users, what each may reach, and revocation
   killed    the daemon is killed in uploads: no half object is left
@@ -190,6 +190,7 @@ def boto(client, ann):
     expect("Contents" in client.list_objects_v2(Bucket="books", Prefix="many/"), False)
     uploads(client)
     urls(client)
+    other_sites(client)
     refused("SignatureDoesNotMatch",
             ann({"AWS_SECRET_ACCESS_KEY": "wrong"}).list_objects_v2, Bucket="books")
     refused("InvalidAccessKeyId",
@@ -233,6 +234,42 @@ def urls(client):
         raise AssertionError("the URL is for another object")
     except urllib.error.HTTPError as error:
         expect(error.code, 403)
+
+
+def other_sites(client):
+    """What a browser asks for pages of other sites, and what it may tell them."""
+    import urllib.request
+    refused("NoSuchCORSConfiguration", client.get_bucket_cors, Bucket="books")
+    rule = {"ID": "app", "AllowedOrigins": ["https://*.example"], "AllowedMethods": ["GET", "PUT"],
+            "AllowedHeaders": ["x-amz-*"], "ExposeHeaders": ["ETag"], "MaxAgeSeconds": 300}
+    client.put_bucket_cors(Bucket="books", CORSConfiguration={"CORSRules": [rule]})
+    kept = client.get_bucket_cors(Bucket="books")["CORSRules"]
+    expect(kept, [rule])
+    refused("InvalidRequest", client.put_bucket_cors, Bucket="books", CORSConfiguration={
+        "CORSRules": [{"AllowedOrigins": ["http://*.*"], "AllowedMethods": ["GET"]}]})
+    url = client.generate_presigned_url("get_object", {"Bucket": "books", "Key": "signed url"}, 60)
+
+    def ask(origin, method="GET", url=url, **more):
+        fields = {"Origin": origin, **{name.replace("_", "-"): more[name] for name in more}}
+        try:
+            reply = urllib.request.urlopen(urllib.request.Request(url, method=method,
+                                                                  headers=fields))
+        except urllib.error.HTTPError as error:
+            reply = error
+        return reply.status, reply.headers["Access-Control-Allow-Origin"], reply.headers
+    status, origin, fields = ask("https://a.example", "OPTIONS", url.split("?")[0],
+                                 Access_Control_Request_Method="PUT",
+                                 Access_Control_Request_Headers="x-amz-date")
+    expect((status, origin, fields["Access-Control-Max-Age"]), (200, "https://a.example", "300"))
+    expect(ask("https://a.other", "OPTIONS", Access_Control_Request_Method="PUT")[:2], (403, None))
+    status, origin, fields = ask("https://a.example")
+    expect((status, origin, fields["Access-Control-Expose-Headers"]),
+           (200, "https://a.example", "ETag"))
+    expect(ask("https://a.other")[:2], (200, None))
+    expect(ask("https://a.example", url=url.split("?")[0])[:2], (403, "https://a.example"))
+    client.delete_bucket_cors(Bucket="books")
+    refused("NoSuchCORSConfiguration", client.get_bucket_cors, Bucket="books")
+    expect(ask("https://a.example")[:2], (200, None))
 
 
 def tree(folder, count=40):
@@ -304,6 +341,33 @@ def with_s3cmd(made, keys, folder):
     s3cmd("rb", "--force", "--recursive", "s3://s3cmd")
 
 
+def with_aws(made, keys, folder):
+    env = {"PATH": os.environ["PATH"], "HOME": folder, "AWS_DEFAULT_REGION": "us-east-1", **keys}
+
+    def aws(*words):
+        done = subprocess.run(["aws", "--endpoint-url", f"http://127.0.0.1:{made.port}", *words],
+                              env=env, capture_output=True, text=True)
+        expect(done.returncode, 0, done.stderr + done.stdout)
+        return done.stdout
+    source = f"{folder}/awstree"
+    tree(source, 10)
+    aws("s3", "mb", "s3://awscli")
+    aws("s3", "sync", source, "s3://awscli/tree")
+    aws("s3", "sync", "s3://awscli/tree", f"{folder}/awsback")
+    same_trees(source, f"{folder}/awsback")
+    expect(len(aws("s3", "ls", "--recursive", "s3://awscli").splitlines()), 11)
+    aws("s3", "mv", "s3://awscli/tree/large", "s3://awscli/other")
+    aws("s3", "rm", "--recursive", "s3://awscli/tree")
+    expect([line.split()[-1] for line in aws("s3", "ls", "s3://awscli").splitlines()], ["other"])
+    aws("s3", "rb", "--force", "s3://awscli")
+
+
+def runs(program):
+    """Whether it is installed; a name in PATH alone may lead to nothing."""
+    return shutil.which(program) is not None and subprocess.run(
+        [program, "--version"], capture_output=True).returncode == 0
+
+
 def give_root(made, uid):
     run("fs", "chown", str(uid), "/objects", **made.settings)
 
@@ -315,8 +379,9 @@ def clients(folder):
         made.serve()
         boto(made.client(keys), lambda other: made.client({**keys, **other}))
         expect([name for name in made.names("/objects") if ".ff-s3-" in name], [])
-        for program, part in (("rclone", with_rclone), ("s3cmd", with_s3cmd)):
-            if shutil.which(program) is not None:
+        for program, part in (("rclone", with_rclone), ("s3cmd", with_s3cmd),
+                              ("aws", with_aws)):
+            if runs(program):
                 part(made, keys, folder)
                 print(f"{program}: passed")
         made.stop()

@@ -366,6 +366,78 @@ TEST_F(UpTest, ATokenHoldsAtItsSchedulerUntilItIsWithdrawn) {
   EXPECT_EQ(bob.exit, 0) << bob.err;
 }
 
+// What redis-cli and s3cmd print with the key that `up` has made.
+class UpKvTest : public UpTest {
+ protected:
+  ProcessResult redis(const json& told, Words words, bool with_key = true) {
+    const std::string address = told["redis"];
+    words.insert(words.begin(),
+                 {"redis-cli", "-p", address.substr(address.rfind(':') + 1), "--no-auth-warning"});
+    if (!with_key) return run({.argv = words});
+    return run({.argv = words, .env = {{"REDISCLI_AUTH", read_file(told["kv_key"])}}});
+  }
+  ProcessResult s3(const json& told, Words words) {
+    const json keys = data_of(run_ff({"admin", "user", "s3-key", told["kv_key"], "--json"}));
+    const std::string host = std::string(told["s3"]).substr(std::string("http://").size());
+    const Words first = {"s3cmd",
+                         "--config=/dev/null",
+                         "--no-ssl",
+                         "--host=" + host,
+                         "--host-bucket=" + host,
+                         "--access_key=" + std::string(keys["access_key"]),
+                         "--secret_key=" + std::string(keys["secret_key"])};
+    words.insert(words.begin(), first.begin(), first.end());
+    return run({.argv = words});
+  }
+};
+
+TEST_F(UpKvTest, AGatewayComesAndGoesWithItAndKeepsItsData) {
+  if (run({.argv = {"redis-cli", "--version"}}).exit != 0 ||
+      run({.argv = {"s3cmd", "--version"}}).exit != 0) {
+    GTEST_SKIP() << "redis-cli and s3cmd are not installed";
+  }
+  const ProcessResult first = up({"--storage", "1", "--kv"});
+  ASSERT_EQ(first.exit, 0) << first.out << first.err;
+  const json told = data_of(first);
+  EXPECT_EQ(told["daemons"].size(), 3u);
+  EXPECT_EQ(fs::status(std::string(told["kv_key"])).permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(redis(told, {"SET", "greeting", "hello"}).out, "OK\n");
+  EXPECT_TRUE(has(redis(told, {"GET", "greeting"}, false).out, "NOAUTH"));
+  EXPECT_EQ(s3(told, {"mb", "s3://bucket"}).exit, 0);
+  const ProcessResult put = s3(told, {"put", dir_ / "file", "s3://bucket/a/file"});
+  EXPECT_EQ(put.exit, 0) << put.err;
+  const std::string to = dir_ / "back";
+  EXPECT_EQ(ff(told, {"fs", "cp", "ff:///objects/bucket/a/file", to}).exit, 0);
+  EXPECT_TRUE(read_file(to) == bytes_);
+  const std::string shown = run_ff({"up", "--dir", folder_, "--kv"}).out;
+  EXPECT_TRUE(has(shown, "redis-cli -p ")) << shown;
+  EXPECT_TRUE(has(shown, "aws --endpoint-url " + std::string(told["s3"]) + " s3 ls")) << shown;
+
+  // One that ends is started again; it gives its partitions back, so that nobody waits for a lease.
+  ASSERT_EQ(::kill(pid_of(told, "kv"), SIGTERM), 0);
+  until("there is a gateway again, which serves the key", [&] {
+    return redis(told, {"GET", "greeting"}).out == "hello\n";
+  });
+
+  ASSERT_EQ(run_ff({"down", "--dir", folder_}).exit, 0);
+  EXPECT_EQ(processes(), std::set<pid_t>());
+  ASSERT_EQ(up().exit, 0);
+  const ProcessResult late = up({"--kv"});
+  EXPECT_EQ(late.exit, 5) << late.err;
+  EXPECT_TRUE(has(late.out, "it is already running, without a gateway")) << late.out;
+  ASSERT_EQ(run_ff({"down", "--dir", folder_}).exit, 0);
+  const ProcessResult again = up({"--kv"});
+  ASSERT_EQ(again.exit, 0) << again.out << again.err;
+  EXPECT_EQ(data_of(again)["redis"], told["redis"]);
+  EXPECT_EQ(data_of(again)["s3"], told["s3"]);
+  EXPECT_EQ(redis(data_of(again), {"GET", "greeting"}).out, "hello\n");
+  EXPECT_EQ(s3(data_of(again), {"get", "s3://bucket/a/file", dir_ / "again"}).exit, 0);
+  EXPECT_TRUE(read_file(dir_ / "again") == bytes_);
+  EXPECT_EQ(run_ff({"down", "--dir", folder_, "--purge"}).exit, 0);
+  EXPECT_FALSE(fs::exists(folder_));
+}
+
 TEST_F(UpTest, AMountComesAndGoesWithIt) {
   const int fuse = ::open("/dev/fuse", O_RDWR | O_CLOEXEC);
   if (fuse < 0) GTEST_SKIP() << "/dev/fuse cannot be opened here";

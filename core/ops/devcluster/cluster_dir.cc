@@ -64,6 +64,8 @@ ClusterConfig read_config(const Json& json) {
   config.scheduler = json.at("addresses").value("scheduler", "");
   config.agent = json.at("addresses").value("agent", "");
   config.page = json.at("addresses").value("page", "");
+  config.redis = json.at("addresses").value("redis", "");
+  config.s3 = json.at("addresses").value("s3", "");
   return config;
 }
 
@@ -87,6 +89,7 @@ ClusterStatus read_status(const Json& json) {
                        .since_ns = json.at("since_ns"),
                        .mount = json.at("mount"),
                        .schedule = json.value("schedule", false),
+                       .kv = json.value("kv", false),
                        .services = {}};
   for (const Json& one : json.at("daemons")) {
     status.services.push_back(
@@ -190,7 +193,9 @@ Result<void> ClusterDir::set_config(const ClusterConfig& config) {
                        {"storage", config.storage},
                        {"scheduler", config.scheduler},
                        {"agent", config.agent},
-                       {"page", config.page}}}};
+                       {"page", config.page},
+                       {"redis", config.redis},
+                       {"s3", config.s3}}}};
   return io::replace_file(disk_, file("made.json"), json.dump(2) + "\n", "new");
 }
 
@@ -202,8 +207,9 @@ Result<ClusterStatus> ClusterDir::status() {
 
 Result<void> ClusterDir::set_status(const ClusterStatus& status) {
   Json json = {
-      {"ff_up", kFormat},      {"supervisor", status.supervisor}, {"since_ns", status.since_ns},
-      {"mount", status.mount}, {"schedule", status.schedule},     {"daemons", Json::array()}};
+      {"ff_up", kFormat},        {"supervisor", status.supervisor}, {"since_ns", status.since_ns},
+      {"mount", status.mount},   {"schedule", status.schedule},     {"kv", status.kv},
+      {"daemons", Json::array()}};
   for (const ServiceStatus& one : status.services) json["daemons"].push_back(to_json(one));
   return io::replace_file(disk_, file("running.json"), json.dump(2) + "\n", "new");
 }
@@ -294,6 +300,15 @@ ServiceSpec ClusterDir::mount_service(const ClusterConfig& config, const std::st
           .stop_priority = 2};
 }
 
+ServiceSpec ClusterDir::kv_service(const ClusterConfig& config) {
+  return {.name = "kv",
+          .argv = {"serve-kv", fmt::format("ff:///{}", kKeysAndValues), "--listen", config.redis,
+                   "--s3-listen", config.s3, "--s3-root", fmt::format("ff:///{}", kObjects),
+                   "--meta", config.meta, "--key", key()},
+          .ready_text = "listening on ",
+          .stop_priority = 2};
+}
+
 std::string ClusterDir::page_link(const ClusterConfig& config) {
   const std::string page = "http://" + config.page + "/";
   const auto log = io::read_file(disk_, logs() + "/scheduler.log", kLogMax);
@@ -304,9 +319,15 @@ std::string ClusterDir::page_link(const ClusterConfig& config) {
 
 Result<bool> ClusterDir::purge() {
   FF_TRY(const ClusterConfig note, config());
-  std::vector<std::string> names = {
-      "running.json", "running.json.new.tmp", "made.json.new.tmp", "meta", "log", "scheduler",
-      "agent"};
+  std::vector<std::string> names = {"running.json",
+                                    "running.json.new.tmp",
+                                    "made.json.new.tmp",
+                                    "meta",
+                                    "log",
+                                    "scheduler",
+                                    "agent",
+                                    "kv.key",
+                                    "kv.key.new.tmp"};
   for (uint64_t number = 1; number <= note.shape.storage; number++) {
     FF_TRY(io::remove_tree(disk_, storage(number)));
   }
@@ -321,11 +342,12 @@ Result<bool> ClusterDir::purge() {
   return true;
 }
 
-Result<std::vector<std::string>> choose_ports(ClusterConfig& config, bool schedule, Rng& rng) {
+Result<std::vector<std::string>> choose_ports(ClusterConfig& config, Extras extras, Rng& rng) {
   std::set<uint16_t> taken;
   std::vector<std::string*> all = {&config.meta};
   for (std::string& address : config.storage) all.push_back(&address);
-  if (schedule) all.insert(all.end(), {&config.scheduler, &config.agent, &config.page});
+  if (extras.schedule) all.insert(all.end(), {&config.scheduler, &config.agent, &config.page});
+  if (extras.kv) all.insert(all.end(), {&config.redis, &config.s3});
   for (const std::string* address : all) {
     if (address->empty()) continue;
     FF_TRY(const auto parsed, net::parse_address(*address));

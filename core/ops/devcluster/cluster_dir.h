@@ -8,6 +8,7 @@
 //   storage-N/    the disk of the N-th serve-storage
 //   scheduler/    of schedule serve, with --schedule
 //   agent/        of schedule agent
+//   kv.key        with --kv: the key with which clients of the gateway log in
 //   log/          NAME.log of each daemon, and supervisor.log
 #pragma once
 
@@ -42,6 +43,7 @@ struct ClusterConfig {
   std::vector<std::string> storage;  // addresses, in order
   std::string scheduler, agent;      // addresses; empty: never requested
   std::string page;                  // address of the scheduler's web page; empty: never requested
+  std::string redis, s3;             // addresses of the gateway; empty: never requested
 };
 
 struct ClusterStatus {
@@ -49,6 +51,7 @@ struct ClusterStatus {
   int64_t since_ns = 0;   // Unix epoch
   std::string mount;      // mount point; empty: none
   bool schedule = false;  // with a scheduler and an agent
+  bool kv = false;        // with a gateway
   std::vector<ServiceStatus> services;
 };
 
@@ -59,6 +62,7 @@ class ClusterDir {
 
   const std::string& path() const { return path_; }
   std::string key() const { return file("cluster.key"); }
+  std::string kv_key() const { return file("kv.key"); }
   std::string logs() const { return file("log"); }
   std::string storage(uint64_t number) const { return file("storage-" + std::to_string(number)); }
   std::string meta() const { return file("meta"); }
@@ -85,10 +89,12 @@ class ClusterDir {
   bool any_process_left(const ClusterStatus& status);
 
   // The command lines of its daemons. They stop in this order: the agent, which ends its tasks; the
-  // mount; storage; meta and the scheduler.
+  // mount and the gateway; storage; meta and the scheduler.
   std::vector<ServiceSpec> daemons(const ClusterConfig& config);
   std::vector<ServiceSpec> schedule_services(const ClusterConfig& config);
   ServiceSpec mount_service(const ClusterConfig& config, const std::string& mount);
+  // The gateway for clients of Redis and S3. The cluster must have its folders.
+  ServiceSpec kv_service(const ClusterConfig& config);
   // The link that logs a browser in to the scheduler's web page, the newest one of the scheduler's
   // log; the address of the page where the log has none.
   std::string page_link(const ClusterConfig& config);
@@ -109,9 +115,18 @@ class ClusterDir {
   const std::string path_;
 };
 
-// Chooses a local port for each daemon, below the ephemeral range; for the scheduler, its web page
-// and the agent only with `schedule`. Existing ports are kept unless another program uses them now;
-// the returned messages tell the operator.
-Result<std::vector<std::string>> choose_ports(ClusterConfig& config, bool schedule, Rng& rng);
+// Folders at the top of the cluster: the gateway's store of keys and values, and the buckets.
+constexpr std::string_view kKeysAndValues = "kv";
+constexpr std::string_view kObjects = "objects";
+
+// What runs only on request.
+struct Extras {
+  bool schedule = false;  // a scheduler with its web page, and an agent
+  bool kv = false;        // a gateway
+};
+
+// Chooses a local port for each daemon, below the ephemeral range. Existing ports are kept unless
+// another program uses them now; the returned messages tell the operator.
+Result<std::vector<std::string>> choose_ports(ClusterConfig& config, Extras extras, Rng& rng);
 
 }  // namespace ff::devcluster

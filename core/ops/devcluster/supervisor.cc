@@ -23,6 +23,7 @@ Supervisor::Supervisor(Loop& loop, io::Disk& disk, Rng& rng, ClusterDir& folder,
               .since_ns = loop.clock().wall_ns(),
               .mount = options_.mount,
               .schedule = options_.schedule,
+              .kv = options_.kv,
               .services = {}},
       manager_(loop, disk, rng,
                {.program = options_.program, .env = options_.env, .logs = folder.logs()},
@@ -45,6 +46,9 @@ Task<void> Supervisor::read_commands() {
     if (got == 1 && command == static_cast<char>(SupervisorCommand::detach)) co_return;
     if (got == 1 && command == static_cast<char>(SupervisorCommand::mount)) {
       manager_.start(folder_.mount_service(config_, options_.mount));
+    }
+    if (got == 1 && command == static_cast<char>(SupervisorCommand::kv)) {
+      manager_.start(folder_.kv_service(config_));
     }
     if (got == 1 || (got < 0 && errno == EINTR)) continue;
     if (got == 0 || errno != EAGAIN) break;

@@ -21,6 +21,7 @@ namespace ff::devcluster {
 // Commands through the pipe, one byte each.
 enum class SupervisorCommand : char {
   mount = 'm',   // the cluster is formed: mount it
+  kv = 'k',      // the cluster is formed, and what the gateway needs exists: start it
   detach = 'g',  // keep running when the pipe is closed
 };
 
@@ -29,6 +30,7 @@ class Supervisor {
   struct Options {
     std::string mount;  // mount point; empty: none
     bool schedule = false;
+    bool kv = false;
     std::string program;
     std::vector<std::string> env;
     int pipe = -1;                       // non-blocking

@@ -102,7 +102,7 @@ Exchange::Exchange(Loop& loop, net::Stream& stream, ReadBuffer& buffer, RequestH
       body_(body),
       body_left_(body.value_or(0)),
       done_(body == uint64_t{0}),
-      expects_continue_(!done_ && head_.minor == 1 && head_.value("expect") == "100-continue"),
+      expects_continue_(head_.minor == 1 && head_.value("expect") == "100-continue"),
       keep_(keeps_connection(head_)) {}
 
 Task<Result<size_t>> Exchange::receive(ByteSpan into) {
@@ -212,7 +212,7 @@ Task<Result<std::string>> Exchange::read_all(size_t bytes_max) {
 }
 
 Task<Result<bool>> Exchange::skip_body(uint64_t bytes_max, int64_t until_ns) {
-  if (expects_continue_) co_return false;  // the client may send it, or not
+  if (expects_continue_ && !done_) co_return false;  // the client may send it, or not
   limit_ns_ = until_ns;
   std::vector<std::byte> piece(kPieceBytes);
   for (uint64_t skipped = 0; !done_ && skipped < bytes_max;) {
@@ -229,6 +229,9 @@ std::string Exchange::format_head(const ReplyHead& head, uint64_t length) const 
   for (const Field& field : head.fields) {
     text += fmt::format("{}: {}\r\n", field.name, field.value);
   }
+  for (const Field& field : more_fields_) {
+    text += fmt::format("{}: {}\r\n", field.name, field.value);
+  }
   if (head.status != 204 && head.status != 304)
     text += fmt::format("Content-Length: {}\r\n", length);
   if (!keep_) text += "Connection: close\r\n";
@@ -243,7 +246,7 @@ Task<Result<void>> Exchange::reply(ReplyHead head, std::string_view body) {
   FF_CHECK(!replied_);
   replied_ = true;
   status_ = head.status;
-  if (!done_ && expects_continue_) keep_ = false;
+  if (expects_continue_) keep_ = false;
   std::string text = format_head(head, body.size());
   if (head_.method != "HEAD") text += body;
   co_return co_await send(as_bytes(text));
@@ -253,7 +256,7 @@ Task<Result<void>> Exchange::begin_reply(ReplyHead head, uint64_t length) {
   FF_CHECK(!replied_);
   replied_ = true;
   status_ = head.status;
-  if (!done_ && expects_continue_) keep_ = false;
+  if (expects_continue_) keep_ = false;
   left_to_send_ = head_.method == "HEAD" ? 0 : length;
   const std::string text = format_head(head, length);
   co_return co_await send(as_bytes(text));

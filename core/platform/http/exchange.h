@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "platform/base/loop.h"
@@ -70,6 +71,8 @@ class Exchange {
   // Whether the body has been read to its end.
   bool body_done() const { return done_; }
 
+  // Header fields for the reply, whatever it will be; before it begins.
+  void add_reply_fields(std::vector<Field> fields) { more_fields_ = std::move(fields); }
   // Sends a reply; call one of both, once. To HEAD, no body is sent.
   Task<Result<void>> reply(ReplyHead head, std::string_view body);
   // Sends a head only; `length` bytes must follow with write().
@@ -121,6 +124,7 @@ class Exchange {
   uint64_t bytes_sent_ = 0;          // of bodies
   std::optional<int64_t> limit_ns_;  // for reads, in place of the rate
   Rate receiving_, sending_;
+  std::vector<Field> more_fields_;
 };
 
 }  // namespace ff::http

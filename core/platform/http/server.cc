@@ -38,6 +38,12 @@ Result<net::Address> RequestServer::listen(const net::Address& address) {
   return address_;
 }
 
+Result<net::Address> RequestServer::listen(net::InheritedSocket socket) {
+  FF_TRY(listener_, net::SocketListener::adopt(loop_, std::move(socket)));
+  address_ = listener_->address();
+  return address_;
+}
+
 void RequestServer::start() {
   accept_gate_.spawn(
       net::accept_sockets(accept_gate_, *listener_, std::bind_front(&RequestServer::admit, this)));

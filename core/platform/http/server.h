@@ -47,6 +47,7 @@ class RequestServer {
 
   // Returns the address with the port that the kernel chose. Clients that connect wait for start().
   Result<net::Address> listen(const net::Address& address);
+  Result<net::Address> listen(net::InheritedSocket socket);
   void start();
   // Serves one connection until it ends; for tests, which have streams of their own.
   Task<void> serve_stream(net::Stream& stream);

@@ -305,14 +305,24 @@ Result<std::unique_ptr<SocketListener>> SocketListener::listen(Loop& loop, const
   if (!address.is_unix() && ::getsockname(fd.get(), bound.get(), &bound.size) == 0) {
     chosen = to_address(bound);
   }
-  std::unique_ptr<SocketListener> listener(new SocketListener(std::move(fd), std::move(chosen)));
+  return watch(loop, std::unique_ptr<SocketListener>(
+                         new SocketListener(std::move(fd), std::move(chosen), true)));
+}
+
+Result<std::unique_ptr<SocketListener>> SocketListener::adopt(Loop& loop, InheritedSocket socket) {
+  return watch(loop, std::unique_ptr<SocketListener>(new SocketListener(
+                         std::move(socket.fd), std::move(socket.address), false)));
+}
+
+Result<std::unique_ptr<SocketListener>> SocketListener::watch(
+    Loop& loop, std::unique_ptr<SocketListener> listener) {
   FF_TRY(listener->watch_, loop.watch(listener->fd_.get()));
   return listener;
 }
 
 SocketListener::~SocketListener() {
   watch_.reset();
-  if (address_.is_unix() && !address_.unix_path.starts_with('@')) {
+  if (owns_path_ && address_.is_unix() && !address_.unix_path.starts_with('@')) {
     ::unlink(address_.unix_path.c_str());
   }
 }

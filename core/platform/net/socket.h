@@ -12,6 +12,7 @@
 #include "platform/base/loop.h"
 #include "platform/base/task.h"
 #include "platform/net/address.h"
+#include "platform/net/inherited_sockets.h"
 #include "platform/net/stream.h"
 
 namespace ff::net {
@@ -77,6 +78,8 @@ class SocketListener {
   // Port 0: the kernel chooses a free port. Errc::refused, Errc::exists (the address is in use),
   // Errc::failed.
   static Result<std::unique_ptr<SocketListener>> listen(Loop& loop, const Address& address);
+  // The path of a Unix socket stays when the listener ends: it belongs to who made the socket.
+  static Result<std::unique_ptr<SocketListener>> adopt(Loop& loop, InheritedSocket socket);
   ~SocketListener();
 
   Task<Result<Socket>> accept();
@@ -84,10 +87,14 @@ class SocketListener {
   const Address& address() const { return address_; }
 
  private:
-  SocketListener(Fd fd, Address address) : fd_(std::move(fd)), address_(std::move(address)) {}
+  SocketListener(Fd fd, Address address, bool owns_path)
+      : fd_(std::move(fd)), address_(std::move(address)), owns_path_(owns_path) {}
+  static Result<std::unique_ptr<SocketListener>> watch(Loop& loop,
+                                                       std::unique_ptr<SocketListener> listener);
 
   Fd fd_;
   Address address_;
+  bool owns_path_;
   std::unique_ptr<FdWatch> watch_;
 };
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "platform/base/text.h"
+
 namespace ff::gateway {
 
 namespace {
@@ -24,6 +26,15 @@ std::vector<std::string> stream_keys_of(const RespRequest& words) {
   return {};
 }
 
+// Where there are fewer keys than their number says, the handler refuses the request.
+std::vector<std::string> counted_keys_of(const CommandRow& row, const RespRequest& words) {
+  const size_t at = row.has(kWaits) ? 2 : 1;
+  const auto count = parse_u64(words[at]);
+  if (!count || *count > words.size() - at - 1) return {};
+  const auto first = words.begin() + static_cast<ptrdiff_t>(at) + 1;
+  return {first, first + static_cast<ptrdiff_t>(*count)};
+}
+
 }  // namespace
 
 bool CommandCall::is_option(size_t i, std::string_view name) const {
@@ -34,6 +45,7 @@ bool CommandCall::is_option(size_t i, std::string_view name) const {
 
 std::vector<std::string> keys_of(const CommandRow& row, const RespRequest& words) {
   if (row.has(kStreamKeys)) return stream_keys_of(words);
+  if (row.has(kCountedKeys)) return counted_keys_of(row, words);
   std::vector<std::string> keys;
   if (row.first_key == 0) return keys;
   const auto count = static_cast<int>(words.size());

@@ -73,6 +73,7 @@ enum CommandFlag : uint32_t {
   kRunsInMulti = 1U << 6,  // not queued between MULTI and EXEC
   kWaits = 1U << 7,        // may wait: the commands of the client behind it begin when it has ended
   kStreamKeys = 1U << 8,   // its keys are behind the word STREAMS
+  kCountedKeys = 1U << 9,  // their number is in front of them: word 1, or 2 behind a time to wait
 };
 
 struct CommandRow {
@@ -89,7 +90,7 @@ struct CommandRow {
   ExpiryUnit unit = {};  // of EXPIRE, TTL and their kin
 
   bool has(CommandFlag flag) const { return (flags & flag) != 0; }
-  bool has_keys() const { return first_key != 0 || has(kStreamKeys); }
+  bool has_keys() const { return first_key != 0 || has(kStreamKeys) || has(kCountedKeys); }
 };
 
 // The keys of a request with a right number of words.

@@ -201,6 +201,49 @@ Task<Result<void>> move_or_wait(CommandCall& call, ListEnd from, ListEnd to) {
   co_return Result<void>();
 }
 
+// LMPOP and BLMPOP: the keys at words [first, end).
+struct MultiPop {
+  size_t first = 0, end = 0;
+  ListEnd from = ListEnd::left;
+  int64_t count = 1;
+};
+// `at`: the word with the number of keys.
+Result<MultiPop> parse_multi_pop(const CommandCall& call, size_t at) {
+  const auto keys = parse_integer(call.word(at));
+  if (!keys || *keys < 1) return list_error("ERR numkeys should be greater than 0");
+  if (static_cast<uint64_t>(*keys) >= call.size() - at - 1) return syntax_error();
+  MultiPop wanted{.first = at + 1, .end = at + 1 + static_cast<size_t>(*keys)};
+  FF_TRY(wanted.from, parse_end(call, wanted.end));
+  const size_t option = wanted.end + 1;
+  if (option == call.size()) return wanted;
+  if (!call.is_option(option, "COUNT") || option + 1 == call.size()) return syntax_error();
+  const auto count = parse_integer(call.word(option + 1));
+  if (!count || *count < 1) return list_error("ERR count should be greater than 0");
+  if (option + 2 < call.size()) return syntax_error();
+  wanted.count = *count;
+  return wanted;
+}
+
+// False: no list has an element.
+Task<Result<bool>> pop_of_first_list(CommandCall& call, MultiPop wanted) {
+  for (size_t i = wanted.first; i < wanted.end; i++) {
+    FF_CO_TRY(const ListPointer list, co_await open_list(call, i));
+    if (list == nullptr) continue;
+    const auto count = std::min(list->count(), static_cast<uint64_t>(wanted.count));
+    call.reply.array(2);
+    call.reply.bulk(call.word(i));
+    call.reply.array(count);
+    for (uint64_t popped = 0; popped < count; popped++) {
+      FF_CO_TRY(const std::string element, co_await pop_element(*list, wanted.from));
+      call.reply.bulk(element);
+    }
+    list->save();
+    co_return true;
+  }
+  call.reply.null_array();
+  co_return false;
+}
+
 // The position of the first element that is equal; empty: none.
 Task<Result<std::optional<uint64_t>>> find_element(TreeValue& list, std::string element) {
   PageTree tree = list.tree();
@@ -223,6 +266,20 @@ Task<Result<void>> run_lpop(CommandCall& call) { return pop(call, ListEnd::left)
 Task<Result<void>> run_rpop(CommandCall& call) { return pop(call, ListEnd::right); }
 Task<Result<void>> run_blpop(CommandCall& call) { return pop_or_wait(call, ListEnd::left); }
 Task<Result<void>> run_brpop(CommandCall& call) { return pop_or_wait(call, ListEnd::right); }
+
+Task<Result<void>> run_lmpop(CommandCall& call) {
+  FF_CO_TRY(const MultiPop wanted, parse_multi_pop(call, 1));
+  FF_CO_TRY(co_await pop_of_first_list(call, wanted));
+  co_return Result<void>();
+}
+
+Task<Result<void>> run_blmpop(CommandCall& call) {
+  FF_CO_TRY(const MultiPop wanted, parse_multi_pop(call, 2));
+  FF_CO_TRY(const int64_t wait_ms, parse_seconds(call, 1));
+  FF_CO_TRY(const bool popped, co_await pop_of_first_list(call, wanted));
+  if (!popped) call.wait_for_keys(wait_ms);
+  co_return Result<void>();
+}
 
 Task<Result<void>> run_rpoplpush(CommandCall& call) {
   return move_or_null(call, ListEnd::right, ListEnd::left);

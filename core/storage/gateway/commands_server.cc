@@ -28,6 +28,7 @@ std::vector<std::string_view> flag_names(const CommandRow& row) {
   add(kNotInMulti, "no_multi");
   add(kWaits, "blocking");
   add(kStreamKeys, "movablekeys");
+  add(kCountedKeys, "movablekeys");
   return names;
 }
 

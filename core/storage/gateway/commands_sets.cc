@@ -75,10 +75,10 @@ void reply_members(RespWriter& reply, const Members& members) {
 
 enum class Algebra : uint8_t { intersection, union_of, difference };
 
-// Sets of the keys from word `first` on; null: a missing one.
-Task<Result<std::vector<SetPointer>>> open_sets(CommandCall& call, size_t first) {
+// Sets of the keys at words [first, end); null: a missing one.
+Task<Result<std::vector<SetPointer>>> open_sets(CommandCall& call, size_t first, size_t end) {
   std::vector<SetPointer> sets;
-  for (size_t i = first; i < call.size(); i++) {
+  for (size_t i = first; i < end; i++) {
     FF_CO_TRY(auto set, co_await open_set(call, i));
     sets.push_back(std::move(set));
   }
@@ -95,12 +95,13 @@ Task<Result<Members>> unite(std::vector<SetPointer>& sets) {
   co_return Members(all.begin(), all.end());
 }
 
-// The members of the first set that all others have, or that none of them has.
-Task<Result<Members>> filter(std::vector<SetPointer>& sets, bool others_have) {
+// The members of the first set that all others have, or that none of them has; `most` of them.
+Task<Result<Members>> filter(std::vector<SetPointer>& sets, bool others_have, uint64_t most) {
   Members kept;
   if (sets.front() == nullptr) co_return kept;
   FF_CO_TRY(Members members, co_await read_members(*sets.front()));
   for (std::string& member : members) {
+    if (kept.size() == most) break;
     bool fits = true;
     for (size_t i = 1; i < sets.size() && fits; i++) {
       bool has = false;
@@ -114,14 +115,18 @@ Task<Result<Members>> filter(std::vector<SetPointer>& sets, bool others_have) {
   co_return kept;
 }
 
-Task<Result<Members>> combine(CommandCall& call, size_t first, Algebra algebra) {
-  FF_CO_TRY(auto sets, co_await open_sets(call, first));
-  if (algebra == Algebra::union_of) co_return co_await unite(sets);
-  if (algebra == Algebra::difference) co_return co_await filter(sets, false);
+Task<Result<Members>> intersect(std::vector<SetPointer>& sets, uint64_t most) {
   // The smallest one has fewest to look for.
   const auto size = [](const SetPointer& set) { return set == nullptr ? 0 : set->count(); };
   std::ranges::sort(sets, {}, size);
-  co_return co_await filter(sets, true);
+  co_return co_await filter(sets, true, most);
+}
+
+Task<Result<Members>> combine(CommandCall& call, size_t first, Algebra algebra) {
+  FF_CO_TRY(auto sets, co_await open_sets(call, first, call.size()));
+  if (algebra == Algebra::union_of) co_return co_await unite(sets);
+  if (algebra == Algebra::difference) co_return co_await filter(sets, false, UINT64_MAX);
+  co_return co_await intersect(sets, UINT64_MAX);
 }
 
 Task<Result<void>> reply_combined(CommandCall& call, Algebra algebra) {
@@ -315,6 +320,27 @@ Task<Result<void>> run_sunion(CommandCall& call) { return reply_combined(call, A
 Task<Result<void>> run_sdiff(CommandCall& call) {
   return reply_combined(call, Algebra::difference);
 }
+Task<Result<void>> run_sintercard(CommandCall& call) {
+  const auto keys = parse_integer(call.word(1));
+  if (!keys || *keys < 1) co_return set_error("ERR numkeys should be greater than 0");
+  if (static_cast<uint64_t>(*keys) > call.size() - 2) {
+    co_return set_error("ERR Number of keys can't be greater than number of args");
+  }
+  const size_t end = 2 + static_cast<size_t>(*keys);
+  int64_t limit = 0;  // none
+  for (size_t i = end; i < call.size(); i += 2) {
+    if (!call.is_option(i, "LIMIT") || i + 1 == call.size()) co_return syntax_error();
+    const auto number = parse_integer(call.word(i + 1));
+    if (!number || *number < 0) co_return set_error("ERR LIMIT can't be negative");
+    limit = *number;
+  }
+  FF_CO_TRY(auto sets, co_await open_sets(call, 2, end));
+  const uint64_t most = limit == 0 ? UINT64_MAX : static_cast<uint64_t>(limit);
+  FF_CO_TRY(const Members members, co_await intersect(sets, most));
+  call.reply.integer(static_cast<int64_t>(members.size()));
+  co_return Result<void>();
+}
+
 Task<Result<void>> run_sinterstore(CommandCall& call) {
   return store_combined(call, Algebra::intersection);
 }

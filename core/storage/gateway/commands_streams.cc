@@ -1,4 +1,5 @@
 // Commands on the entries of streams, and what is known of streams.
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -262,23 +263,148 @@ Task<Result<void>> run_xsetid(CommandCall& call) {
   co_return Result<void>();
 }
 
+namespace {
+
+// Of XINFO STREAM ... FULL: at most so many entries of each list, 0: all; empty: it is not FULL.
+Result<std::optional<uint64_t>> parse_full(const CommandCall& call) {
+  constexpr int64_t kUsual = 10;
+  const size_t words = call.size() - 3;
+  if (words == 0) return std::optional<uint64_t>();
+  const bool is_full = (words == 1 || words == 3) && call.is_option(3, "FULL") &&
+                       (words == 1 || call.is_option(4, "COUNT"));
+  if (!is_full) {
+    return fail(Errc::usage,
+                "ERR unknown subcommand or wrong number of arguments for '{}'. Try XINFO HELP.",
+                call.word(1));
+  }
+  int64_t count = kUsual;
+  if (words == 3) {
+    const auto number = parse_integer(call.word(5));
+    if (!number) return not_an_integer();
+    if (*number >= 0) count = *number;
+  }
+  return std::optional(static_cast<uint64_t>(count));
+}
+
+// What FULL and its counterpart begin with.
+void reply_counters(RespWriter& reply, StreamValue& stream, StreamId first) {
+  reply.bulk("length");
+  reply.integer(static_cast<int64_t>(stream.length()));
+  reply.bulk("last-generated-id");
+  reply.bulk(stream.last.text());
+  reply.bulk("max-deleted-entry-id");
+  reply.bulk(stream.max_deleted.text());
+  reply.bulk("entries-added");
+  reply.integer(static_cast<int64_t>(stream.entries_added));
+  reply.bulk("recorded-first-entry-id");
+  reply.bulk(first.text());
+}
+
+struct PendingRow {
+  StreamId id = {};
+  PendingEntry entry = {};
+};
+struct PendingLists {
+  std::vector<PendingRow> all;
+  std::map<std::string, std::vector<PendingRow>> of_consumer;
+};
+
+// The first entries that a group has pending, and those of each consumer.
+Task<Result<PendingLists>> read_pending(StreamValue& stream, StreamGroup& group, uint64_t most) {
+  PendingLists lists;
+  PageTree tree = stream.pending(group);
+  PageTree::Cursor cursor(tree);
+  FF_CO_TRY(co_await cursor.to_first());
+  while (cursor.valid()) {
+    PendingRow row;
+    row.id = StreamId::of_key(cursor.item().key);
+    FF_CO_TRY(row.entry, PendingEntry::decode(cursor.item().value));
+    auto& own = lists.of_consumer[row.entry.consumer];
+    if (most == 0 || own.size() < most) own.push_back(row);
+    if (most == 0 || lists.all.size() < most) lists.all.push_back(std::move(row));
+    FF_CO_TRY(co_await cursor.next());
+  }
+  co_return lists;
+}
+
+void reply_pending(RespWriter& reply, const std::vector<PendingRow>& rows, bool with_consumer) {
+  reply.bulk("pending");
+  reply.array(rows.size());
+  for (const auto& [id, entry] : rows) {
+    reply.array(with_consumer ? 4 : 3);
+    reply.bulk(id.text());
+    if (with_consumer) reply.bulk(entry.consumer);
+    reply.integer(entry.delivered_ms);
+    reply.integer(static_cast<int64_t>(entry.deliveries));
+  }
+}
+
+Task<Result<void>> reply_full_group(RespWriter& reply, StreamValue& stream, StreamGroup& group,
+                                    uint64_t most) {
+  FF_CO_TRY(const auto lag, co_await lag_of(stream, group));
+  FF_CO_TRY(PendingLists pending, co_await read_pending(stream, group, most));
+  const bool known = group.entries_read != StreamGroup::kUnknown;
+  reply.map(7);
+  reply.bulk("name");
+  reply.bulk(group.name);
+  reply.bulk("last-delivered-id");
+  reply.bulk(group.last.text());
+  reply.bulk("entries-read");
+  reply_known(reply, known ? std::optional(group.entries_read) : std::nullopt);
+  reply.bulk("lag");
+  reply_known(reply, lag);
+  reply.bulk("pel-count");
+  reply.integer(static_cast<int64_t>(group.pending.count));
+  reply_pending(reply, pending.all, true);
+  reply.bulk("consumers");
+  reply.array(group.consumers.count);
+  PageTree tree = stream.consumers(group);
+  PageTree::Cursor cursor(tree);
+  FF_CO_TRY(co_await cursor.to_first());
+  while (cursor.valid()) {
+    const std::string& name = cursor.item().key;
+    FF_CO_TRY(const auto consumer, StreamConsumer::decode(cursor.item().value));
+    reply.map(4);
+    reply.bulk("name");
+    reply.bulk(name);
+    reply.bulk("seen-time");
+    reply.integer(consumer.seen_ms);
+    reply.bulk("pel-count");
+    reply.integer(static_cast<int64_t>(consumer.pending));
+    reply_pending(reply, pending.of_consumer[name], false);
+    FF_CO_TRY(co_await cursor.next());
+  }
+  co_return Result<void>();
+}
+
+Task<Result<void>> reply_full_stream(CommandCall& call, StreamValue& stream, StreamId first,
+                                     uint64_t most) {
+  FF_CO_TRY(const auto entries,
+            co_await read_entries(stream, StreamId(), StreamId::largest(), most));
+  RespWriter& reply = call.reply;
+  reply.map(7);
+  reply_counters(reply, stream, first);
+  reply.bulk("entries");
+  reply_entries(reply, entries);
+  reply.bulk("groups");
+  reply.array(stream.groups.size());
+  for (StreamGroup& group : stream.groups) {
+    FF_CO_TRY(co_await reply_full_group(reply, stream, group, most));
+  }
+  co_return Result<void>();
+}
+
+}  // namespace
+
 Task<Result<void>> run_xinfo_stream(CommandCall& call) {
   FF_CO_TRY(const StreamPointer stream, co_await open_existing(call, 2));
-  if (call.size() > 3) co_return syntax_error();
+  FF_CO_TRY(const auto full, parse_full(call));
   FF_CO_TRY(const StreamId first, co_await stream->first_id());
+  if (full) co_return co_await reply_full_stream(call, *stream, first, *full);
   FF_CO_TRY(const StreamId last, co_await stream->last_id());
   RespWriter& reply = call.reply;
   reply.map(8);
-  reply.bulk("length");
-  reply.integer(static_cast<int64_t>(stream->length()));
-  reply.bulk("last-generated-id");
-  reply.bulk(stream->last.text());
-  reply.bulk("max-deleted-entry-id");
-  reply.bulk(stream->max_deleted.text());
-  reply.bulk("entries-added");
-  reply.integer(static_cast<int64_t>(stream->entries_added));
-  reply.bulk("recorded-first-entry-id");
-  reply.bulk(first.text());
+  reply_counters(reply, *stream, first);
   reply.bulk("groups");
   reply.integer(static_cast<int64_t>(stream->groups.size()));
   reply.bulk("first-entry");

@@ -51,6 +51,12 @@ Result<net::Address> Gateway::listen(const net::Address& address) {
   return address_;
 }
 
+Result<net::Address> Gateway::listen(net::InheritedSocket socket) {
+  FF_TRY(listener_, net::SocketListener::adopt(loop_, std::move(socket)));
+  address_ = listener_->address();
+  return address_;
+}
+
 void Gateway::start(kvstore::Store& store, std::string address) {
   access_.emplace(StoreAccess{store, loop_, std::move(address), cache_, watched_, waits_});
   if (listener_ != nullptr) {

@@ -57,6 +57,7 @@ class Gateway {
 
   // Returns the address with the port that the kernel chose. Clients that connect wait for start().
   Result<net::Address> listen(const net::Address& address);
+  Result<net::Address> listen(net::InheritedSocket socket);
   // Begins to serve; without listen() only connections that the caller makes. The store outlives
   // close().
   // `address`: where clients reach this process (kvstore::Options::address).

@@ -8,6 +8,7 @@
 #include "platform/base/log.h"
 #include "platform/base/text.h"
 #include "storage/client/walk.h"
+#include "storage/s3/cors.h"
 #include "storage/s3/hash.h"
 #include "storage/s3/s3_error.h"
 
@@ -99,6 +100,25 @@ Task<Result<void>> ObjectStore::create_bucket(meta::Caller caller, std::string b
                        "already own it.");
   }
   co_return s3_error(S3Code::bucket_already_exists, "The requested bucket name is not available.");
+}
+
+Task<Result<std::optional<std::string>>> ObjectStore::bucket_cors(meta::Caller caller,
+                                                                  std::string bucket) {
+  FF_CO_TRY(const auto view, co_await find_bucket(caller, std::move(bucket)));
+  if (view.inode.xattrs == 0) co_return std::optional<std::string>();
+  co_return co_await metadata().get_xattr(std::move(caller), view.ref(),
+                                          std::string(kCorsAttributeName));
+}
+
+Task<Result<void>> ObjectStore::set_bucket_cors(meta::Caller caller, std::string bucket,
+                                                std::optional<std::string> text) {
+  FF_CO_TRY(const auto view, co_await find_bucket(caller, std::move(bucket)));
+  const bool removes = !text;
+  const auto changed =
+      co_await metadata().set_xattr(std::move(caller), view.ref(), std::string(kCorsAttributeName),
+                                    std::move(text), meta::Namespace::XattrMode::any);
+  if (!changed && !(removes && changed.error().sys == ENODATA)) co_return changed.error();
+  co_return co_await finish_change();
 }
 
 Task<Result<std::vector<ObjectStore::Link>>> ObjectStore::find_links(

@@ -92,6 +92,11 @@ class ObjectStore {
   // Errors of this and of all calls below are S3's, or those of the file system.
   Task<Result<meta::InodeView>> find_bucket(meta::Caller caller, std::string bucket);
   Task<Result<void>> create_bucket(meta::Caller caller, std::string bucket);
+  // The attribute with the rules for pages of other sites (cors.h); empty: there is none.
+  Task<Result<std::optional<std::string>>> bucket_cors(meta::Caller caller, std::string bucket);
+  // Without a text the attribute is removed, if there is one.
+  Task<Result<void>> set_bucket_cors(meta::Caller caller, std::string bucket,
+                                     std::optional<std::string> text);
 
   Task<Result<ObjectInfo>> find(meta::Caller caller, std::string bucket, std::string key);
   // The attributes of a file or folder; `marker`: it is a folder.

@@ -16,9 +16,11 @@ struct CodeRow {
 };
 constexpr std::array kCodes = {
     CodeRow{S3Code::access_denied, "AccessDenied", 403},
+    CodeRow{S3Code::access_forbidden, "AccessForbidden", 403},
     CodeRow{S3Code::authorization_malformed, "AuthorizationHeaderMalformed", 400},
     CodeRow{S3Code::authorization_query_error, "AuthorizationQueryParametersError", 400},
     CodeRow{S3Code::bad_digest, "BadDigest", 400},
+    CodeRow{S3Code::bad_request, "BadRequest", 400},
     CodeRow{S3Code::bucket_already_exists, "BucketAlreadyExists", 409},
     CodeRow{S3Code::bucket_already_owned_by_you, "BucketAlreadyOwnedByYou", 409},
     CodeRow{S3Code::bucket_not_empty, "BucketNotEmpty", 409},
@@ -40,6 +42,7 @@ constexpr std::array kCodes = {
     CodeRow{S3Code::metadata_too_large, "MetadataTooLarge", 400},
     CodeRow{S3Code::missing_content_length, "MissingContentLength", 411},
     CodeRow{S3Code::no_such_bucket, "NoSuchBucket", 404},
+    CodeRow{S3Code::no_such_cors_configuration, "NoSuchCORSConfiguration", 404},
     CodeRow{S3Code::no_such_key, "NoSuchKey", 404},
     CodeRow{S3Code::no_such_upload, "NoSuchUpload", 404},
     CodeRow{S3Code::not_implemented, "NotImplemented", 501},

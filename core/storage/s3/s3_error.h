@@ -15,9 +15,11 @@ namespace ff::s3 {
 
 enum class S3Code : uint8_t {
   access_denied,
+  access_forbidden,
   authorization_malformed,
   authorization_query_error,
   bad_digest,
+  bad_request,
   bucket_already_exists,
   bucket_already_owned_by_you,
   bucket_not_empty,
@@ -39,6 +41,7 @@ enum class S3Code : uint8_t {
   metadata_too_large,
   missing_content_length,
   no_such_bucket,
+  no_such_cors_configuration,
   no_such_key,
   no_such_upload,
   not_implemented,

@@ -7,6 +7,7 @@
 #include "platform/base/audit.h"
 #include "platform/base/log.h"
 #include "platform/base/text.h"
+#include "storage/s3/cors_replies.h"
 #include "storage/s3/s3_error.h"
 
 namespace ff::s3 {
@@ -111,11 +112,16 @@ Task<Result<void>> S3Service::answer(http::Exchange& exchange, const std::string
   if (!target) {
     co_return s3_error(S3Code::invalid_uri, "The URL of the request is not valid.");
   }
-  FF_CO_TRY(const auto authentication, co_await authenticator_.check(exchange.head(), *target));
   const std::string_view path = std::string_view(target->path).substr(1);
   const size_t slash = std::min(path.find('/'), path.size());
   std::string bucket(path.substr(0, slash));
   std::string key(path.substr(std::min(slash + 1, path.size())));
+  if (exchange.head().method == "OPTIONS") {
+    co_return co_await answer_preflight(exchange, store_, std::move(bucket));
+  }
+  // Errors have them, too, so that the page can read them.
+  co_await add_cors_fields(exchange, store_, bucket);
+  FF_CO_TRY(const auto authentication, co_await authenticator_.check(exchange.head(), *target));
   const OperationRow* const operation = find_operation(exchange.head(), *target, bucket, key);
   if (operation == nullptr) {
     co_return s3_error(S3Code::not_implemented,

@@ -55,11 +55,15 @@ TEST_F(ClusterDirTest, KeepsWhatItWasMadeWith) {
   config.formed = true;
   config.meta = "127.0.0.1:12345";
   config.storage[4] = "127.0.0.1:12346";
+  config.redis = "127.0.0.1:12347";
+  config.s3 = "127.0.0.1:12348";
   ASSERT_TRUE(folder_.set_config(config).ok());
   const ClusterConfig again = folder_.config().value();
   EXPECT_TRUE(again.formed);
   EXPECT_EQ(again.meta, config.meta);
   EXPECT_EQ(again.storage, config.storage);
+  EXPECT_EQ(again.redis, config.redis);
+  EXPECT_EQ(again.s3, config.s3);
 }
 
 TEST_F(ClusterDirTest, KeepsWhatRuns) {
@@ -68,6 +72,7 @@ TEST_F(ClusterDirTest, KeepsWhatRuns) {
   const ClusterStatus status{.supervisor = 12,
                              .since_ns = 34,
                              .mount = "/mnt/ff",
+                             .kv = true,
                              .services = {{.name = "meta",
                                            .pid = 56,
                                            .ready = true,
@@ -81,6 +86,8 @@ TEST_F(ClusterDirTest, KeepsWhatRuns) {
   EXPECT_EQ(again.supervisor, 12);
   EXPECT_EQ(again.since_ns, 34);
   EXPECT_EQ(again.mount, "/mnt/ff");
+  EXPECT_TRUE(again.kv);
+  EXPECT_FALSE(again.schedule);
   ASSERT_EQ(again.services.size(), 1u);
   EXPECT_EQ(again.services[0].name, "meta");
   EXPECT_EQ(again.services[0].pid, 56);
@@ -211,17 +218,18 @@ TEST_F(ClusterDirTest, PurgeLeavesWhatIsNotItsOwn) {
 TEST_F(ClusterDirTest, PortsAreChosenOnceAndAnewWhenTheyAreTaken) {
   ClusterConfig config;
   config.storage.resize(3);
-  EXPECT_TRUE(choose_ports(config, false, rng_).value().empty());
-  EXPECT_EQ(config.scheduler + config.agent + config.page, "");
-  EXPECT_TRUE(choose_ports(config, true, rng_).value().empty());
+  EXPECT_TRUE(choose_ports(config, {}, rng_).value().empty());
+  EXPECT_EQ(config.scheduler + config.agent + config.page + config.redis + config.s3, "");
+  EXPECT_TRUE(choose_ports(config, {.schedule = true, .kv = true}, rng_).value().empty());
   std::set<uint16_t> ports = {net::parse_address(config.meta).value().port};
   for (const std::string& address : config.storage) {
     ports.insert(net::parse_address(address).value().port);
   }
-  for (const std::string& address : {config.scheduler, config.agent, config.page}) {
+  for (const std::string& address :
+       {config.scheduler, config.agent, config.page, config.redis, config.s3}) {
     ports.insert(net::parse_address(address).value().port);
   }
-  EXPECT_EQ(ports.size(), 7u);
+  EXPECT_EQ(ports.size(), 9u);
   EXPECT_LT(*ports.rbegin(), 32768);
 
   const Fd other(::socket(AF_INET, SOCK_STREAM, 0));
@@ -232,7 +240,7 @@ TEST_F(ClusterDirTest, PortsAreChosenOnceAndAnewWhenTheyAreTaken) {
   ASSERT_EQ(::bind(other.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(::listen(other.get(), 1), 0);
   const ClusterConfig before = config;
-  const auto told = choose_ports(config, true, rng_).value();
+  const auto told = choose_ports(config, {.schedule = true, .kv = true}, rng_).value();
   ASSERT_EQ(told.size(), 1u);
   EXPECT_NE(told[0].find(before.storage[1]), std::string::npos) << told[0];
   EXPECT_NE(config.storage[1], before.storage[1]);

@@ -99,6 +99,16 @@ TEST_F(HttpServerTest, ARefusalIsNoInvitation) {
   EXPECT_NE(sent.find("Connection: close\r\n"), sent.npos) << sent;
 }
 
+// boto3 takes a reply without 100 Continue for that of its next request, too, if the connection
+// stays (botocore 1.29), and then waits for a minute.
+TEST_F(HttpServerTest, AReplyWithoutAContinueEndsTheConnection) {
+  for (const std::string_view target : {"/a", "/refused"}) {
+    const std::string sent = talk(fmt::format(
+        "PUT {} HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n", target));
+    EXPECT_NE(sent.find("Connection: close\r\n"), sent.npos) << sent;
+  }
+}
+
 TEST_F(HttpServerTest, AnUnreadBodyIsSkipped) {
   const std::string sent = talk(
       "PUT /refused HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"
