@@ -3,13 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "platform/base/result.h"
-#include "storage/kvcache/json_cursor.h"
 
 namespace ff::kvcache {
 
@@ -20,7 +21,7 @@ struct CacheRequest {
   // How `keys` has its keys: alone, or each in an array with the key of its prefix behind it.
   enum class Keys : uint8_t { alone, with_prefix };
 
-  // The body outlives the request. Errc::usage: not JSON, wrong types, too much of anything.
+  // Errc::usage: not JSON, wrong types, too much of anything.
   static Result<CacheRequest> parse(std::string_view body, Keys keys);
 
   std::string_view name_space = "kv";
@@ -29,13 +30,7 @@ struct CacheRequest {
   std::vector<std::pair<std::string_view, int64_t>> written = {};  // written_keys_to_confirm
   std::vector<int64_t> released = {};                              // pages_to_release
 
- private:
-  explicit CacheRequest(std::string_view body) : json_(body) {}
-  Result<void> read(Keys how);
-  Result<void> read_member(std::string_view name, Keys how);
-  Result<std::string_view> read_key();
-
-  JsonCursor json_;  // owns strings with escapes
+  std::deque<std::string> strings = {};  // what the views above are of
 };
 
 }  // namespace ff::kvcache
