@@ -116,6 +116,22 @@ ParsedRecord parse_record(ByteView bytes) {
   return parsed;
 }
 
+std::optional<RecordView> join_record(ByteView head, ByteView value) {
+  const auto key = parse_key(head);
+  if (!key || head.size() != record_bytes(key->size(), 0)) return {};
+  if (load_le<uint32_t>(head.data() + 4) != head.size() + value.size()) return {};
+  const uint32_t crc = simd::crc32c(value, simd::crc32c(head.subspan(4)));
+  if (load_le<uint32_t>(head.data()) != crc) return {};
+  const auto flags = load_le<uint8_t>(head.data() + 15);
+  return RecordView{.kind = static_cast<RecordKind>(load_le<uint8_t>(head.data() + 14)),
+                    .more = (flags & kMore) != 0,
+                    .role = static_cast<RecordRole>((flags >> kRoleShift) & kRoleMask),
+                    .version = load_le<uint64_t>(head.data() + 16),
+                    .expires_ms = load_le<int64_t>(head.data() + 24),
+                    .key = *key,
+                    .value = as_text(value)};
+}
+
 std::optional<std::string_view> parse_key(ByteView bytes) {
   if (bytes.size() < kRecordHeader) return {};
   const auto key_bytes = load_le<uint16_t>(bytes.data() + 12);

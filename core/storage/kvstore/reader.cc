@@ -1,0 +1,111 @@
+// reader.cc: which partitions a call needs, and how new their views must be.
+#include "storage/kvstore/reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "platform/base/gate.h"
+#include "platform/base/task_group.h"
+
+namespace ff::kvstore {
+
+namespace {
+
+constexpr unsigned kReaderQueueDepth = 256;
+
+}  // namespace
+
+Result<std::unique_ptr<Reader>> Reader::open(io::Disk& disk, Loop& loop, std::string folder,
+                                             Options options) {
+  FF_TRY(auto settings, read_settings(disk, folder));
+  return std::unique_ptr<Reader>(
+      new Reader(disk, loop, std::move(folder), options, std::move(settings)));
+}
+
+Reader::Reader(io::Disk& disk, Loop& loop, std::string folder, Options options,
+               StoreSettings settings)
+    : options_(options),
+      settings_(std::move(settings)),
+      loop_(loop),
+      queue_(disk, loop, kReaderQueueDepth),
+      context_{.disk = disk, .queue = queue_, .loop = loop, .secret = settings_.secret},
+      members_(disk, queue_, loop, members_dir(folder), {}, {}),
+      outdated_ns_(settings_.partitions, INT64_MIN) {
+  for (uint32_t i = 0; i < settings_.partitions; ++i) {
+    followers_.push_back(std::make_unique<Follower>(context_, i, partition_dir(folder, i)));
+  }
+}
+
+Task<Result<void>> Reader::refresh() {
+  TaskGroup refreshes(loop_);
+  for (const auto& follower : followers_) refreshes.add(follower->refresh(INT64_MAX));
+  co_return co_await refreshes.join();
+}
+
+void Reader::outdate(uint32_t partition) { outdated_ns_[partition] = loop_.now_ns(); }
+
+// The partitions of the keys, with views that are new enough.
+Task<Result<std::vector<uint32_t>>> Reader::prepare(std::span<const std::string_view> keys) {
+  const int64_t oldest_ns = loop_.now_ns() - options_.max_age_ns;
+  std::vector<uint32_t> partitions(keys.size());
+  std::vector<bool> needed(settings_.partitions);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    partitions[i] = partition_of(keys[i]);
+    needed[partitions[i]] = true;
+  }
+  TaskGroup refreshes(loop_);
+  for (uint32_t i = 0; i < settings_.partitions; ++i) {
+    const int64_t since_ns = std::max(oldest_ns, outdated_ns_[i]);
+    if (needed[i]) refreshes.add(followers_[i]->refresh(since_ns));
+  }
+  FF_CO_TRY(co_await refreshes.join());
+  co_return partitions;
+}
+
+Task<Result<Reader::Infos>> Reader::find_many(std::span<const std::string_view> keys) {
+  FF_CO_TRY(const auto partitions, co_await prepare(keys));
+  Infos infos(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    infos[i] = followers_[partitions[i]]->find(hash_key(settings_.secret, keys[i]));
+  }
+  co_return infos;
+}
+
+Task<void> Reader::read_one(uint32_t partition, std::string_view key, ByteSpan place,
+                            Result<std::optional<KeyInfo>>& result) {
+  result = co_await followers_[partition]->read(hash_key(settings_.secret, key), key, place);
+}
+
+Task<Result<Reader::Reads>> Reader::read_many(std::span<const std::string_view> keys,
+                                              std::span<const ByteSpan> places) {
+  FF_CO_TRY(const auto partitions, co_await prepare(keys));
+  Reads results(keys.size(), std::optional<KeyInfo>());
+  Gate reads(loop_);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    reads.spawn(read_one(partitions[i], keys[i], places[i], results[i]));
+  }
+  co_await reads.wait_empty();
+  co_return results;
+}
+
+Task<Result<std::string>> Reader::owner(uint32_t partition) {
+  std::string none;
+  FF_CO_TRY(const Claim claim, co_await followers_[partition]->claim());
+  if (claim.epoch == 0 || claim.mark == ClaimMark::released) co_return none;
+  FF_CO_TRY(const auto peer, co_await members_.observe(claim.member));
+  if (!peer) co_return none;
+  co_return peer->address;
+}
+
+Counts Reader::counts() const {
+  Counts all;
+  for (const auto& follower : followers_) {
+    const Counts one = follower->counts();
+    all.keys += one.keys;
+    all.file_bytes += one.file_bytes;
+    all.index_bytes += one.index_bytes;
+  }
+  return all;
+}
+
+}  // namespace ff::kvstore
