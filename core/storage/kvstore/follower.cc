@@ -44,6 +44,7 @@ Follower::Follower(FollowerContext& store, uint32_t number, std::string dir)
       refreshing_(store.loop, 1) {}
 
 Task<Result<void>> Follower::refresh(int64_t since_ns) {
+  if (refreshed_ns_ > since_ns) co_return {};  // one that is under way need not end
   FF_CO_TRY(const auto permit, co_await refreshing_.acquire(1));
   if (refreshed_ns_ > since_ns) co_return {};
   auto view = view_;

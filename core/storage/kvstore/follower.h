@@ -53,7 +53,7 @@ class Follower {
 
   // Afterwards the index has all changes that were acknowledged before `since_ns` (steady time);
   // does nothing if a refresh that began later has ended. INT64_MAX: reads in any case. After an
-  // error the index is what it was, or has more.
+  // error the index is what it was, or has more. Meanwhile it is as it was at some moment between.
   Task<Result<void>> refresh(int64_t since_ns);
 
   // By the index alone. Missing or expired, or a part: nullopt.
