@@ -383,22 +383,21 @@ int ff_kv_open(ff_kv** kv, const ff_kv_options* options);
 // Null is allowed; a forked child of the opener frees nothing.
 void ff_kv_close(ff_kv* kv);
 int ff_kv_refresh(ff_kv* kv);
-// Key i has key_bytes[i] bytes. Fills sizes[i] with the bytes of its value, or FF_KV_NONE. Reads no
-// value, so that a hash, stream, list or set counts, too.
-int ff_kv_exists_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes, size_t count,
+// Keys lie one behind the other; key i has key_bytes[i] bytes. Fills sizes[i] with the bytes of its
+// value, or FF_KV_NONE. Reads no value, so that a hash, stream, list or set counts, too.
+int ff_kv_exists_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
                       uint64_t* sizes);
 // Reads the value of key i into places[i], which has rooms[i] bytes, with all reads in flight at
 // once. sizes[i] becomes its bytes, or FF_KV_NONE; if they are more than rooms[i], the value was
 // not read. FF_CORRUPT names a damaged key; FF_USAGE: it has no string.
-int ff_kv_get_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes, size_t count,
+int ff_kv_get_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
                    void* const* places, const size_t* rooms, uint64_t* sizes);
 // Sets keys, with all changes in flight at once; each by itself is atomic. They expire after
 // ttl_seconds, a thousandth at least; 0: never. FF_REFUSED: this user may not.
-int ff_kv_put_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes,
-                   const void* const* values, const size_t* value_bytes, size_t count,
-                   double ttl_seconds);
+int ff_kv_put_many(ff_kv* kv, const void* keys, const size_t* key_bytes, const void* const* values,
+                   const size_t* value_bytes, size_t count, double ttl_seconds);
 // Removes keys; `deleted`, unless null, becomes how many there were.
-int ff_kv_delete_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes, size_t count,
+int ff_kv_delete_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
                       uint64_t* deleted);
 
 // Tasks. The process and the agent of its node communicate by small files in $FF_TASK_DIR. If that

@@ -76,22 +76,36 @@ Result<Texts> texts_of(const void* const* data, const size_t* bytes, size_t coun
   return texts;
 }
 
+// One behind the other.
+Result<Texts> keys_of(const void* keys, const size_t* bytes, size_t count) {
+  if (count > 0 && (keys == nullptr || bytes == nullptr)) {
+    return ff::fail(Errc::usage, "the keys, or the array of their sizes, are null");
+  }
+  Texts texts(count);
+  const char* at = static_cast<const char*>(keys);
+  for (size_t i = 0; i < count; i++) {
+    texts[i] = {at, bytes[i]};
+    at += bytes[i];
+  }
+  return texts;
+}
+
 Result<void> find(ff_kv* kv, const Texts& keys, uint64_t* sizes) {
   if (sizes == nullptr && !keys.empty()) return ff::fail(Errc::usage, "the sizes are null");
   return kv->store->find(keys, {sizes, keys.size()});
 }
 
-Result<void> exists_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes, size_t count,
+Result<void> exists_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
                          uint64_t* sizes) {
   FF_TRY(check_kv(kv));
-  FF_TRY(const Texts names, texts_of(keys, key_bytes, count, "keys"));
+  FF_TRY(const Texts names, keys_of(keys, key_bytes, count));
   return find(kv, names, sizes);
 }
 
-Result<void> get_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes, size_t count,
+Result<void> get_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
                       void* const* places, const size_t* rooms, uint64_t* sizes) {
   FF_TRY(check_kv(kv));
-  FF_TRY(const Texts names, texts_of(keys, key_bytes, count, "keys"));
+  FF_TRY(const Texts names, keys_of(keys, key_bytes, count));
   FF_TRY(texts_of(places, rooms, count, "places"));
   if (sizes == nullptr && count > 0) return ff::fail(Errc::usage, "the sizes are null");
   std::vector<ff::ByteSpan> into(count);
@@ -99,11 +113,11 @@ Result<void> get_many(ff_kv* kv, const void* const* keys, const size_t* key_byte
   return kv->store->read(names, into, {sizes, count});
 }
 
-Result<void> put_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes,
+Result<void> put_many(ff_kv* kv, const void* keys, const size_t* key_bytes,
                       const void* const* values, const size_t* value_bytes, size_t count,
                       double ttl_seconds) {
   FF_TRY(check_kv(kv));
-  FF_TRY(const Texts names, texts_of(keys, key_bytes, count, "keys"));
+  FF_TRY(const Texts names, keys_of(keys, key_bytes, count));
   FF_TRY(const Texts contents, texts_of(values, value_bytes, count, "values"));
   FF_TRY(const int64_t ttl_ns, nanoseconds(ttl_seconds, "ttl_seconds"));
   const int64_t ttl_ms = ttl_ns / ff::kMillisecond;
@@ -111,10 +125,10 @@ Result<void> put_many(ff_kv* kv, const void* const* keys, const size_t* key_byte
   return kv->store->put(names, contents, ttl_ms);
 }
 
-Result<void> delete_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes, size_t count,
+Result<void> delete_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
                          uint64_t* deleted) {
   FF_TRY(check_kv(kv));
-  FF_TRY(const Texts names, texts_of(keys, key_bytes, count, "keys"));
+  FF_TRY(const Texts names, keys_of(keys, key_bytes, count));
   FF_TRY(const uint64_t there, kv->store->remove(names));
   if (deleted != nullptr) *deleted = there;
   return {};
@@ -140,23 +154,22 @@ int ff_kv_refresh(ff_kv* kv) {
   return outcome(checked ? kv->store->refresh() : checked);
 }
 
-int ff_kv_exists_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes, size_t count,
+int ff_kv_exists_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
                       uint64_t* sizes) {
   return outcome(exists_many(kv, keys, key_bytes, count, sizes));
 }
 
-int ff_kv_get_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes, size_t count,
+int ff_kv_get_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
                    void* const* places, const size_t* rooms, uint64_t* sizes) {
   return outcome(get_many(kv, keys, key_bytes, count, places, rooms, sizes));
 }
 
-int ff_kv_put_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes,
-                   const void* const* values, const size_t* value_bytes, size_t count,
-                   double ttl_seconds) {
+int ff_kv_put_many(ff_kv* kv, const void* keys, const size_t* key_bytes, const void* const* values,
+                   const size_t* value_bytes, size_t count, double ttl_seconds) {
   return outcome(put_many(kv, keys, key_bytes, values, value_bytes, count, ttl_seconds));
 }
 
-int ff_kv_delete_many(ff_kv* kv, const void* const* keys, const size_t* key_bytes, size_t count,
+int ff_kv_delete_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
                       uint64_t* deleted) {
   return outcome(delete_many(kv, keys, key_bytes, count, deleted));
 }

@@ -132,7 +132,7 @@ def damage(store):
     for part in os.listdir(store):
         for name in os.listdir(f"{store}/{part}") if part.startswith("p0") else []:
             with open(f"{store}/{part}/{name}", "r+b") as file:
-                at = file.read().find(b"unmistakable")
+                at = file.read(32 * MIB).find(b"unmistakable")
                 if at >= 0:
                     file.seek(at + 3)
                     changed += file.write(b"X")
@@ -142,7 +142,7 @@ def damage(store):
 def local(ff, binary, work):
     store = f"{work}/kv"
     says(1, "there is no store of keys and values", ff.KV, store)
-    with Gateway(binary, store) as gateway:
+    with Gateway(binary, store, "--partitions", "2") as gateway:
         kv = ff.KV(store)
         values_of_all_kinds(kv)
         memory_of_all_kinds(kv)
@@ -235,9 +235,9 @@ def cluster(ff, binary, work):
 
 
 def main():
-    python = python_with_torch()
-    if python not in (None, sys.executable) and "--any-python" not in sys.argv:
-        return subprocess.run([python, *sys.argv, "--any-python"]).returncode
+    python = python_with_torch() if sys.argv[3:] == ["local"] else None
+    if python not in (None, sys.executable):
+        return subprocess.run([python, *sys.argv, "here"]).returncode
     sys.path.insert(0, sys.argv[1])
     import ff
     work = tempfile.mkdtemp()

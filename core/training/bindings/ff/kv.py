@@ -7,6 +7,7 @@
     there = kv.exists_many(keys)               # no gateway is asked, and no value read
     kv.get_many(keys, into=blocks)             # bytearrays, arrays of numpy, tensors
 """
+import array
 import ctypes
 import os
 
@@ -17,14 +18,32 @@ _SIZE = ctypes.c_size_t
 
 
 def _key(key):
-    key = key.encode() if isinstance(key, str) else key
-    return key if type(key) is bytes else bytes(key)
+    return key.encode() if isinstance(key, str) else bytes(key)
 
 
-def _texts(texts):
-    """Arrays of pointers and sizes of what is bytes."""
-    count = len(texts)
-    return (ctypes.c_char_p * count)(*texts), (_SIZE * count)(*map(len, texts)), count
+class _Keys:
+    """Keys one behind the other, and their sizes."""
+
+    def __init__(self, keys):
+        keys = keys if isinstance(keys, (list, tuple)) else list(keys)
+        try:
+            self.joined = b"".join(keys)
+            self.lengths = array.array("Q", map(len, keys))
+            plain = len(self.joined) == sum(self.lengths)
+        except TypeError:
+            plain = False
+        if not plain:  # some are text, or not of single bytes
+            keys = [_key(key) for key in keys]
+            self.joined = b"".join(keys)
+            self.lengths = array.array("Q", map(len, keys))
+        self.count = len(keys)
+        self.arguments = (self.joined, self.lengths.buffer_info()[0])
+
+
+def _numbers(count):
+    """Room for so many sizes."""
+    numbers = array.array("Q", bytes(8 * count))
+    return numbers, numbers.buffer_info()[0]
 
 
 def _memory(data, writes=False):
@@ -94,9 +113,9 @@ class KV:
         check(lib.ff_kv_refresh(self._handle()))
 
     def _sizes(self, keys):
-        names, lengths, count = _texts([_key(key) for key in keys])
-        sizes = (ctypes.c_uint64 * count)()
-        check(lib.ff_kv_exists_many(self._handle(), names, lengths, count, sizes))
+        names = _Keys(keys)
+        sizes, place = _numbers(names.count)
+        check(lib.ff_kv_exists_many(self._handle(), *names.arguments, names.count, place))
         return sizes
 
     def exists(self, key):
@@ -115,11 +134,11 @@ class KV:
         read into these buffers (anything in memory that may be written: bytearray, numpy, tensors
         of the host), and the result is how many bytes each has, or None. Error with code 2: a value
         is larger than its buffer; with code 3: it is damaged."""
-        keys = [_key(key) for key in keys]
+        keys = list(keys)
         if into is not None:
             return self._get_into(keys, list(into))
         values = [None] * len(keys)
-        wanted, sizes = list(range(len(keys))), list(self._sizes(keys))
+        wanted, sizes = range(len(keys)), self._sizes(keys)
         while wanted:  # again if a value has grown meanwhile
             there = [i for i in wanted if sizes[i] != NONE]
             data = [bytearray(sizes[i]) for i in there]
@@ -144,12 +163,13 @@ class KV:
         return [None if size == NONE else size for size in sizes]
 
     def _read(self, keys, buffers):
-        names, lengths, count = _texts(keys)
+        names = _Keys(keys)
         places, rooms, kept = _memories(buffers, True)
-        sizes = (ctypes.c_uint64 * count)()
-        check(lib.ff_kv_get_many(self._handle(), names, lengths, count, places, rooms, sizes))
+        sizes, place = _numbers(names.count)
+        check(lib.ff_kv_get_many(self._handle(), *names.arguments, names.count, places, rooms,
+                                 place))
         del kept
-        return list(sizes)
+        return sizes
 
     def put(self, key, value, ttl=0):
         """Sets the key. It expires after `ttl` seconds; 0: never."""
@@ -159,9 +179,10 @@ class KV:
         """Sets keys: a dict, or pairs of a key and a value (bytes, or anything in memory). Each by
         itself is atomic. After an Error, some may be set."""
         items = list(items.items() if hasattr(items, "items") else items)
-        names, lengths, count = _texts([_key(key) for key, _ in items])
+        names = _Keys([key for key, _ in items])
         values, sizes, kept = _memories([value for _, value in items])
-        check(lib.ff_kv_put_many(self._handle(), names, lengths, values, sizes, count, float(ttl)))
+        check(lib.ff_kv_put_many(self._handle(), *names.arguments, values, sizes, names.count,
+                                 float(ttl)))
         del kept
 
     def delete(self, key):
@@ -170,9 +191,10 @@ class KV:
 
     def delete_many(self, keys):
         """How many of them there were."""
-        names, lengths, count = _texts([_key(key) for key in keys])
+        names = _Keys(keys)
         deleted = ctypes.c_uint64()
-        check(lib.ff_kv_delete_many(self._handle(), names, lengths, count, ctypes.byref(deleted)))
+        check(lib.ff_kv_delete_many(self._handle(), *names.arguments, names.count,
+                                    ctypes.byref(deleted)))
         return deleted.value
 
     def close(self):
