@@ -25,7 +25,7 @@
 #include "storage/client/url.h"
 #include "storage/gateway/gateway_client.h"
 #include "storage/gateway/redis_value.h"
-#include "storage/kvstore/reader.h"
+#include "storage/kvstore/store_reader.h"
 #include "training/bindings/quiet_thread.h"
 
 namespace ff::bindings {
@@ -79,7 +79,7 @@ class GatewayKv final : public KvStore {
   SystemLoop loop_;
   client::LoopExecutor calls_;
   std::unique_ptr<cmd::ClusterAccess> cluster_;  // null: a local folder
-  std::unique_ptr<kvstore::Reader> reader_;
+  std::unique_ptr<kvstore::StoreReader> reader_;
   std::optional<gateway::GatewayAccess> access_;  // from the first change on
   std::mutex access_mutex_;
   // Of the loop.
@@ -98,7 +98,8 @@ Result<void> GatewayKv::open(const StopToken& stop, const std::string& meta) {
     folder = cluster_->path(options.url.path);
   }
   io::Disk& disk = cluster_ != nullptr ? cluster_->disk() : local_;
-  auto opened = kvstore::Reader::open(disk, loop_, folder, {.max_age_ns = options_.max_age_ns});
+  auto opened =
+      kvstore::StoreReader::open(disk, loop_, folder, {.max_age_ns = options_.max_age_ns});
   if (!opened && opened.error().code == Errc::not_found) {
     Error error = fail(Errc::not_found, "{}: there is no store of keys and values", options_.path);
     error.hint = fmt::format("Start a gateway, which makes it: ff serve-kv {}.", options_.path);
@@ -118,7 +119,7 @@ GatewayKv::~GatewayKv() {
 
 Result<void> GatewayKv::find(Keys keys, std::span<uint64_t> sizes) {
   FF_TRY(const auto infos,
-         calls_.call<kvstore::Reader::Infos>([&] { return reader_->find_many(keys); }));
+         calls_.call<kvstore::StoreReader::Infos>([&] { return reader_->find_many(keys); }));
   for (size_t i = 0; i < keys.size(); i++) {
     sizes[i] = infos[i] ? infos[i]->value_bytes : kNoValue;
   }
@@ -141,8 +142,8 @@ Result<uint64_t> without_mark(std::string_view key, ByteSpan value) {
 
 Result<void> GatewayKv::read(Keys keys, std::span<const ByteSpan> places,
                              std::span<uint64_t> sizes) {
-  FF_TRY(const auto reads,
-         calls_.call<kvstore::Reader::Reads>([&] { return reader_->read_many(keys, places); }));
+  FF_TRY(const auto reads, calls_.call<kvstore::StoreReader::Reads>(
+                               [&] { return reader_->read_many(keys, places); }));
   for (size_t i = 0; i < keys.size(); i++) {
     FF_TRY(const auto info, reads[i]);
     sizes[i] = info ? info->value_bytes : kNoValue;

@@ -2,7 +2,7 @@
 // reports of a task to the agent of its node, for C programs and, through the package ff/, for
 // Python. They work as `ff allreduce` (collective/communicator.h), `ff checkpoint`
 // (checkpoint/save/save.h, checkpoint/load/tensor_memory.h), `ff record` (record/reader.h,
-// record/writer.h), `ff serve-kv` (storage/kvstore/reader.h) and the files of $FF_TASK_DIR
+// record/writer.h), `ff serve-kv` (storage/kvstore/store_reader.h) and the files of $FF_TASK_DIR
 // (task/task_dir.h).
 //
 // Only one thread at a time may use an object, except a reader of records, a store of keys and

@@ -90,7 +90,7 @@ Result<Texts> keys_of(const void* keys, const size_t* bytes, size_t count) {
   return texts;
 }
 
-Result<void> find(ff_kv* kv, const Texts& keys, uint64_t* sizes) {
+Result<void> find_keys(ff_kv* kv, const Texts& keys, uint64_t* sizes) {
   if (sizes == nullptr && !keys.empty()) return ff::fail(Errc::usage, "the sizes are null");
   return kv->store->find(keys, {sizes, keys.size()});
 }
@@ -99,7 +99,7 @@ Result<void> exists_many(ff_kv* kv, const void* keys, const size_t* key_bytes, s
                          uint64_t* sizes) {
   FF_TRY(check_kv(kv));
   FF_TRY(const Texts names, keys_of(keys, key_bytes, count));
-  return find(kv, names, sizes);
+  return find_keys(kv, names, sizes);
 }
 
 Result<void> get_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,

@@ -38,7 +38,7 @@ class KvStore {
 
 struct KvOptions {
   std::string path;        // a folder, or ff://... as of a store of checkpoints
-  int64_t max_age_ns = 0;  // kvstore::Reader::Options
+  int64_t max_age_ns = 0;  // kvstore::StoreReader::Options
   int64_t write_ns = 0;    // how long a change waits for a gateway that carries it out
 };
 

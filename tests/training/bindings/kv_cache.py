@@ -22,7 +22,8 @@ def block_names(tokens):
     """The names of the full blocks of a prompt."""
     names, chain = [], hashlib.sha256(b"model-7b")
     for first in range(0, len(tokens) - TOKENS + 1, TOKENS):
-        chain.update(b"".join(token.to_bytes(4, "little") for token in tokens[first:first + TOKENS]))
+        block = tokens[first:first + TOKENS]
+        chain.update(b"".join(token.to_bytes(4, "little") for token in block))
         names.append(chain.digest())
     return names
 

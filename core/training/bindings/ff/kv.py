@@ -1,5 +1,5 @@
-# Keys and values in the store of `ff serve-kv`, over libff.so: reads in this process, into memory of
-# the caller, and changes through the gateways of the store.
+# Keys and values in the store of `ff serve-kv`, over libff.so: reads in this process, into memory
+# of the caller, and changes through the gateways of the store.
 """A store of keys and values, such as a cache of KV blocks that many processes share:
 
     kv = ff.KV("ff:///cache")                  # the FOLDER of `ff serve-kv`

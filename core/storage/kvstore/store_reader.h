@@ -7,14 +7,13 @@
 //   partitions now;
 // - the changes of one apply() together or not at all; never a part of a value, and never the value
 //   of another key;
-// - maybe changes whose apply() is still under way, or has failed by an error of the disk or
-// because
-//   its process had lost the partition. Those of the last two kinds disappear again with the next
+// - maybe changes whose apply() is still under way, or has failed, by an error of the disk or
+//   because its process had lost the partition. What has failed disappears again with the next
 //   change of the partition, or when it has a new owner.
 // Compaction and takeovers change nothing of that, but may make a call wait for files to be read.
 //
-// One loop uses a Reader. An index lies in memory, about 60 bytes a key, from the first call on
-// that needs its partition. The folder belongs to the user of the owners, who alone may read it.
+// One loop uses a StoreReader. An index lies in memory, about 60 bytes a key, from the first call
+// on that needs its partition. The folder belongs to the user of the owners, who alone may read it.
 #pragma once
 
 #include <cstdint>
@@ -36,14 +35,14 @@
 
 namespace ff::kvstore {
 
-class Reader {
+class StoreReader {
  public:
   struct Options {
     int64_t max_age_ns = 0;
   };
   // `disk` and `loop` outlive it. Errc::not_found: there is no store in the folder.
-  static Result<std::unique_ptr<Reader>> open(io::Disk& disk, Loop& loop, std::string folder,
-                                              Options options);
+  static Result<std::unique_ptr<StoreReader>> open(io::Disk& disk, Loop& loop, std::string folder,
+                                                   Options options);
 
   uint32_t partitions() const { return settings_.partitions; }
   uint32_t partition_of(std::string_view key) const {
@@ -70,7 +69,8 @@ class Reader {
   Counts counts() const;
 
  private:
-  Reader(io::Disk& disk, Loop& loop, std::string folder, Options options, StoreSettings settings);
+  StoreReader(io::Disk& disk, Loop& loop, std::string folder, Options options,
+              StoreSettings settings);
   Task<Result<std::vector<uint32_t>>> prepare(std::span<const std::string_view> keys);
   Task<void> read_one(uint32_t partition, std::string_view key, ByteSpan place,
                       Result<std::optional<KeyInfo>>& result);

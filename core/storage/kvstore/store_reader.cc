@@ -1,5 +1,5 @@
-// reader.cc: which partitions a call needs, and how new their views must be.
-#include "storage/kvstore/reader.h"
+// store_reader.cc: which partitions a call needs, and how new their views must be.
+#include "storage/kvstore/store_reader.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,15 +15,15 @@ constexpr unsigned kReaderQueueDepth = 256;
 
 }  // namespace
 
-Result<std::unique_ptr<Reader>> Reader::open(io::Disk& disk, Loop& loop, std::string folder,
-                                             Options options) {
+Result<std::unique_ptr<StoreReader>> StoreReader::open(io::Disk& disk, Loop& loop,
+                                                       std::string folder, Options options) {
   FF_TRY(auto settings, read_settings(disk, folder));
-  return std::unique_ptr<Reader>(
-      new Reader(disk, loop, std::move(folder), options, std::move(settings)));
+  return std::unique_ptr<StoreReader>(
+      new StoreReader(disk, loop, std::move(folder), options, std::move(settings)));
 }
 
-Reader::Reader(io::Disk& disk, Loop& loop, std::string folder, Options options,
-               StoreSettings settings)
+StoreReader::StoreReader(io::Disk& disk, Loop& loop, std::string folder, Options options,
+                         StoreSettings settings)
     : options_(options),
       settings_(std::move(settings)),
       loop_(loop),
@@ -36,16 +36,16 @@ Reader::Reader(io::Disk& disk, Loop& loop, std::string folder, Options options,
   }
 }
 
-Task<Result<void>> Reader::refresh() {
+Task<Result<void>> StoreReader::refresh() {
   TaskGroup refreshes(loop_);
   for (const auto& follower : followers_) refreshes.add(follower->refresh(INT64_MAX));
   co_return co_await refreshes.join();
 }
 
-void Reader::outdate(uint32_t partition) { outdated_ns_[partition] = loop_.now_ns(); }
+void StoreReader::outdate(uint32_t partition) { outdated_ns_[partition] = loop_.now_ns(); }
 
 // The partitions of the keys, with views that are new enough.
-Task<Result<std::vector<uint32_t>>> Reader::prepare(std::span<const std::string_view> keys) {
+Task<Result<std::vector<uint32_t>>> StoreReader::prepare(std::span<const std::string_view> keys) {
   const int64_t oldest_ns = loop_.now_ns() - options_.max_age_ns;
   std::vector<uint32_t> partitions(keys.size());
   std::vector<bool> needed(settings_.partitions);
@@ -62,7 +62,7 @@ Task<Result<std::vector<uint32_t>>> Reader::prepare(std::span<const std::string_
   co_return partitions;
 }
 
-Task<Result<Reader::Infos>> Reader::find_many(std::span<const std::string_view> keys) {
+Task<Result<StoreReader::Infos>> StoreReader::find_many(std::span<const std::string_view> keys) {
   FF_CO_TRY(const auto partitions, co_await prepare(keys));
   Infos infos(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -71,13 +71,13 @@ Task<Result<Reader::Infos>> Reader::find_many(std::span<const std::string_view> 
   co_return infos;
 }
 
-Task<void> Reader::read_one(uint32_t partition, std::string_view key, ByteSpan place,
-                            Result<std::optional<KeyInfo>>& result) {
+Task<void> StoreReader::read_one(uint32_t partition, std::string_view key, ByteSpan place,
+                                 Result<std::optional<KeyInfo>>& result) {
   result = co_await followers_[partition]->read(hash_key(settings_.secret, key), key, place);
 }
 
-Task<Result<Reader::Reads>> Reader::read_many(std::span<const std::string_view> keys,
-                                              std::span<const ByteSpan> places) {
+Task<Result<StoreReader::Reads>> StoreReader::read_many(std::span<const std::string_view> keys,
+                                                        std::span<const ByteSpan> places) {
   FF_CO_TRY(const auto partitions, co_await prepare(keys));
   Reads results(keys.size(), std::optional<KeyInfo>());
   Gate reads(loop_);
@@ -88,7 +88,7 @@ Task<Result<Reader::Reads>> Reader::read_many(std::span<const std::string_view> 
   co_return results;
 }
 
-Task<Result<std::string>> Reader::owner(uint32_t partition) {
+Task<Result<std::string>> StoreReader::owner(uint32_t partition) {
   std::string none;
   FF_CO_TRY(const Claim claim, co_await followers_[partition]->claim());
   if (claim.epoch == 0 || claim.mark == ClaimMark::released) co_return none;
@@ -97,7 +97,7 @@ Task<Result<std::string>> Reader::owner(uint32_t partition) {
   co_return peer->address;
 }
 
-Counts Reader::counts() const {
+Counts StoreReader::counts() const {
   Counts all;
   for (const auto& follower : followers_) {
     const Counts one = follower->counts();

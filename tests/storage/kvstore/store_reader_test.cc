@@ -1,5 +1,5 @@
 // Readers beside owners: what they see of changes, compaction, takeovers, failed and torn writes.
-#include "storage/kvstore/reader.h"
+#include "storage/kvstore/store_reader.h"
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ class ReaderProcess {
       : loop(world), disk_(disk), max_age_ns_(max_age_ns) {}
 
   void open() {
-    auto opened = Reader::open(disk_, loop, kFolder, {.max_age_ns = max_age_ns_});
+    auto opened = StoreReader::open(disk_, loop, kFolder, {.max_age_ns = max_age_ns_});
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     reader = std::move(*opened);
   }
@@ -51,7 +51,7 @@ class ReaderProcess {
   }
 
   sim::SimLoop loop;
-  std::unique_ptr<Reader> reader;
+  std::unique_ptr<StoreReader> reader;
 
  private:
   static std::string value_of(const Result<std::optional<KeyInfo>>& info, std::string& memory) {
@@ -191,7 +191,7 @@ TEST_F(ReaderTest, KnowsTheOwner) {
 }
 
 TEST_F(ReaderTest, AFolderWithoutAStoreAndOneWithoutAnOwner) {
-  const auto opened = Reader::open(disk, me.loop, kFolder, {});
+  const auto opened = StoreReader::open(disk, me.loop, kFolder, {});
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.error().code, Errc::not_found);
   Options options = small_options();
@@ -478,7 +478,8 @@ class WatchedOwners {
     }
   }
 
-  void check(const Reader::Reads& read, const std::vector<std::string>& memory, uint64_t least) {
+  void check(const StoreReader::Reads& read, const std::vector<std::string>& memory,
+             uint64_t least) {
     for (const auto& one : read) EXPECT_TRUE(one.ok()) << one.error().message;
     if (testing::Test::HasFailure()) return;
     EXPECT_GE(number(memory[0]), least) << "an acknowledged change is missing";
