@@ -6,6 +6,7 @@
   local     one gateway: values in all kinds of memory, expiry, errors, forks, threads
   killed    gateways are killed: reads go on, and changes, when the next one serves
   cluster   the store lies in a cluster, with keys
+  tls       gateways and programs have certificates
 """
 import array
 import json
@@ -20,7 +21,7 @@ import tempfile
 import threading
 
 from checkpoint import environment, says
-from checkpoint_torch import python_with_torch
+from checkpoint_torch import SKIPPED, python_with_torch
 from kv_gateway import Gateway
 from polling import until
 
@@ -234,6 +235,41 @@ def cluster(ff, binary, work):
         run("down", "--dir", home, "--purge")
 
 
+def make_certificate(folder, name, *words):
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+                    "-keyout", f"{name}.key", "-out", f"{name}.pem", *words],
+                   check=True, cwd=folder, capture_output=True)
+
+
+def tls(ff, binary, work):
+    if shutil.which("openssl") is None:
+        print("skipped: openssl is not installed")
+        sys.exit(SKIPPED)
+    make_certificate(work, "ca")
+    for name in ("server", "client"):
+        make_certificate(work, name, "-CA", "ca.pem", "-CAkey", "ca.key", "-addext",
+                         "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE")
+    for name in ("cluster", "other"):
+        with open(os.open(f"{work}/{name}.key", os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+            file.write(os.urandom(32).hex() + "\n")
+
+    def settings(name, key):
+        return {"FF_KEY": f"{work}/{key}.key", "FF_TLS_CERT": f"{work}/{name}.pem",
+                "FF_TLS_KEY": f"{work}/{name}.key", "FF_TLS_CA": f"{work}/ca.pem"}
+    with Gateway(binary, f"{work}/kv", **settings("server", "cluster")):
+        with environment(**settings("client", "cluster")), ff.KV(f"{work}/kv") as kv:
+            values = {f"k{i}": os.urandom(size) for i, size in enumerate([10, 3 * MIB, 100] * 5)}
+            kv.put_many(values)
+            assert kv.get_many(values) == list(values.values())
+        with environment(**settings("client", "other")), ff.KV(f"{work}/kv") as kv:
+            says(5, "does not accept the key", kv.put, "k0", b"")
+        with environment(FF_KEY=f"{work}/cluster.key"):
+            with ff.KV(f"{work}/kv", write_seconds=0.3) as kv:
+                says(1, "gateway", kv.put, "k0", b"")
+                assert kv.get("k0") == values["k0"]
+
+
 def main():
     python = python_with_torch() if sys.argv[3:] == ["local"] else None
     if python not in (None, sys.executable):
@@ -246,7 +282,7 @@ def main():
     os.environ["FF_CONFIG"] = os.path.join(work, "none.toml")
     open(os.environ["FF_CONFIG"], "w").close()
     try:
-        {"local": local, "killed": killed, "cluster": cluster}[sys.argv[3]](ff, sys.argv[2], work)
+        {"local": local, "killed": killed, "cluster": cluster, "tls": tls}[sys.argv[3]](ff, sys.argv[2], work)
     finally:
         shutil.rmtree(work)
     return 0
