@@ -61,7 +61,10 @@ Task<Result<void>> Follower::refresh(int64_t since_ns) {
 }
 
 Task<Result<Follower::Outcome>> Follower::follow(View& view) {
-  FF_CO_TRY(const auto listing, claims_.list());
+  auto listed = claims_.list();
+  const bool is_missing = !listed && listed.error().code == Errc::not_found;
+  if (is_missing && view.segments.empty()) co_return Outcome::complete;  // as of a new store
+  FF_CO_TRY(const auto listing, std::move(listed));
   if (listing.base == 0) co_return Outcome::complete;  // nobody has owned it so far
   auto read = claims_.read_base(listing.base);
   if (!read && read.error().code == Errc::not_found) co_return Outcome::again;

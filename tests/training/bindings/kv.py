@@ -195,7 +195,6 @@ def killed(ff, binary, work):
     assert written == [None], "the change has failed"
     assert kv.get("k0") == b"new"
     content["k0"] = b"new"
-    # Values are replaced, so that the files they lie in are compacted under the reader.
     with ff.KV(store, max_age=0) as other:
         for round_ in range(5):
             content.update({f"k{i}": os.urandom(1000) for i in range(100)})
@@ -216,21 +215,37 @@ def cluster(ff, binary, work):
     try:
         up = run("up", "--dir", home)
         settings = {"FF_META": up["meta"], "FF_KEY": up["key"]}
-        with environment(**settings), Gateway(binary, "ff:///cache", **settings) as gateway:
+        with environment(**settings):
+            gateway = Gateway(binary, "ff:///cache", "--partitions", "1", **settings)
             kv = ff.KV("ff:///cache", max_age=0)
             content = {f"k{i}": os.urandom(size) for i, size in enumerate(
-                [100, 5000, MIB, 3 * MIB] * 4)}
-            kv.put_many(content)
-            assert kv.get_many(content) == list(content.values())
+                [100, 5000, MIB, 3 * MIB])}
+            for _ in range(3):
+                kv.put_many(content)
+                assert kv.get_many(content) == list(content.values())
+            old = ff.KV("ff:///cache", max_age=3600)
+            assert old.get_many(content) == list(content.values())
             # A user who may neither read the folder nor log in.
             token = f"{work}/ann.token"
             run("admin", "user", "add", "ann", "--uid", "1001", "--token-file", token)
             with environment(FF_KEY=None, FF_TOKEN_FILE=token):
                 says(5, "", ff.KV, "ff:///cache")
-            gateway.kill()
+
+            def segments():
+                return [entry["path"] for entry in run("fs", "ls", "/cache/p0000")["entries"]
+                        if "/seg-" in entry["path"]]
+            before = segments()
+            gateway.stop()
+            # The next one moves what is in use out of the file, of which that is a third.
+            with Gateway(binary, f"ff://{up['meta']}/cache", **settings):
+                until(lambda: not set(before) & set(segments()))
+                assert old.get_many(content) == list(content.values())
+                kv.put("k0", b"new")
+                content["k0"] = b"new"
             with ff.KV(f"ff://{up['meta']}/cache") as other:
                 assert other.get_many(content) == list(content.values())
             kv.close()
+            old.close()
     finally:
         run("down", "--dir", home, "--purge")
 
