@@ -297,7 +297,8 @@ def main():
     os.environ["FF_CONFIG"] = os.path.join(work, "none.toml")
     open(os.environ["FF_CONFIG"], "w").close()
     try:
-        {"local": local, "killed": killed, "cluster": cluster, "tls": tls}[sys.argv[3]](ff, sys.argv[2], work)
+        parts = {"local": local, "killed": killed, "cluster": cluster, "tls": tls}
+        parts[sys.argv[3]](ff, sys.argv[2], work)
     finally:
         shutil.rmtree(work)
     return 0
