@@ -35,6 +35,7 @@ using gateway::GatewayClient;
 using Keys = std::span<const std::string_view>;
 
 constexpr int64_t kWriteRetryNs = 100 * kMillisecond;
+constexpr size_t kReadBuffers = 16;
 
 // A change that has been sent, or will be: one request for each key.
 struct KvWrite {
@@ -98,8 +99,9 @@ Result<void> GatewayKv::open(const StopToken& stop, const std::string& meta) {
     folder = cluster_->path(options.url.path);
   }
   io::Disk& disk = cluster_ != nullptr ? cluster_->disk() : local_;
-  auto opened =
-      kvstore::StoreReader::open(disk, loop_, folder, {.max_age_ns = options_.max_age_ns});
+  auto opened = kvstore::StoreReader::open(
+      disk, loop_, folder,
+      {.max_age_ns = options_.max_age_ns, .buffers = cluster_ != nullptr ? kReadBuffers : 0});
   if (!opened && opened.error().code == Errc::not_found) {
     Error error = fail(Errc::not_found, "{}: there is no store of keys and values", options_.path);
     error.hint = fmt::format("Start a gateway, which makes it: ff serve-kv {}.", options_.path);

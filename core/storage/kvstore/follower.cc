@@ -253,39 +253,57 @@ Task<Result<std::optional<KeyInfo>>> Follower::read(KeyHash hash, std::string_vi
   }
 }
 
-Task<Result<void>> Follower::read_part(io::File& file, ByteSpan into, uint64_t offset,
-                                       Result<size_t>& got) {
-  got = co_await store_.queue.read(file, into, offset);
+Result<void> Follower::check_record(const Followed& from, const TableEntry& entry,
+                                    std::string_view key, ByteView head, ByteView value) const {
+  const auto record = join_record(head, value);
+  if (!record || record->version != entry.version) {
+    return fail(Errc::corrupt, "{}: the record at {} is damaged; key: {}", from.segment.path,
+                entry.offset(), printable(key));
+  }
+  if (record->key == key) return {};
+  return fail(Errc::corrupt, "partition {}: key {} has the hash of another key", number_,
+              printable(key));
+}
+
+// The whole record to memory of its own, and the value from there.
+Task<Result<void>> Follower::read_value(std::shared_ptr<Followed> from, TableEntry entry,
+                                        std::string_view key, ByteSpan into) {
+  const bool large = into.size() >= kDirectRead;
+  const bool buffered = store_.buffers != nullptr && entry.length <= ReadBuffers::kBytes;
+  if (large && !buffered) co_return co_await read_apart(std::move(from), entry, key, into);
+  std::optional<ReadBuffers::Taken> taken;
+  std::string own;
+  if (large) {
+    FF_CO_TRY(auto buffer, co_await store_.buffers->take());
+    taken.emplace(std::move(buffer));
+  } else {
+    own.resize(entry.length);
+  }
+  const ByteSpan bytes = taken ? taken->memory().first(entry.length) : writable(own);
+  FF_CO_TRY(co_await read_part(*from->segment.file, bytes, entry.offset()));
+  const uint64_t head = record_bytes(entry.key_bytes, 0);
+  const ByteView value = bytes.subspan(head);
+  FF_CO_TRY(check_record(*from, entry, key, bytes.first(head), value));
+  if (!value.empty()) std::memcpy(into.data(), value.data(), value.size());
   co_return {};
 }
 
-Task<Result<void>> Follower::read_value(std::shared_ptr<Followed> from, TableEntry entry,
+// Header and key, and beside that the value to where it belongs.
+Task<Result<void>> Follower::read_apart(std::shared_ptr<Followed> from, TableEntry entry,
                                         std::string_view key, ByteSpan into) {
-  const uint64_t head_bytes = record_bytes(entry.key_bytes, 0);
-  const bool direct = into.size() >= kDirectRead;
+  std::string head(record_bytes(entry.key_bytes, 0), '\0');
   io::File& file = *from->segment.file;
-  std::string bytes(direct ? head_bytes : entry.length, '\0');
-  Result<size_t> got_value = into.size();
   TaskGroup reads(store_.loop);
-  if (direct) reads.add(read_part(file, into, entry.offset() + head_bytes, got_value));
-  auto got = co_await store_.queue.read(file, writable(bytes), entry.offset());
+  reads.add(read_part(file, into, entry.offset() + head.size()));
+  reads.add(read_part(file, writable(head), entry.offset()));
   FF_CO_TRY(co_await reads.join());
-  FF_CO_TRY(const size_t head_got, std::move(got));
-  FF_CO_TRY(const size_t value_got, std::move(got_value));
-  const bool whole = head_got == bytes.size() && value_got == into.size();
-  const ByteView head = as_bytes(bytes).first(head_bytes);
-  const ByteView value = direct ? ByteView(into) : as_bytes(bytes).subspan(head_bytes);
-  const auto record = whole ? join_record(head, value) : std::nullopt;
-  if (!record || record->version != entry.version) {
-    co_return fail(Errc::corrupt, "{}: the record at {} is damaged; key: {}", from->segment.path,
-                   entry.offset(), printable(key));
-  }
-  if (record->key != key) {
-    co_return fail(Errc::corrupt, "partition {}: key {} has the hash of another key", number_,
-                   printable(key));
-  }
-  if (!direct && !value.empty()) std::memcpy(into.data(), value.data(), value.size());
-  co_return {};
+  co_return check_record(*from, entry, key, as_bytes(head), into);
+}
+
+Task<Result<void>> Follower::read_part(io::File& file, ByteSpan into, uint64_t offset) {
+  FF_CO_TRY(const size_t got, co_await store_.queue.read(file, into, offset));
+  if (got == into.size()) co_return {};
+  co_return fail(Errc::corrupt, "{}: it ends within the record at {}", file.path(), offset);
 }
 
 }  // namespace ff::kvstore

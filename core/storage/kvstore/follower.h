@@ -34,6 +34,7 @@
 #include "storage/kvstore/calls.h"
 #include "storage/kvstore/claim.h"
 #include "storage/kvstore/key_table.h"
+#include "storage/kvstore/read_buffers.h"
 #include "storage/kvstore/segment.h"
 
 namespace ff::kvstore {
@@ -43,7 +44,8 @@ struct FollowerContext {
   io::Disk& disk;
   io::AsyncQueue& queue;
   Loop& loop;
-  std::string secret = {};  // StoreSettings
+  std::string secret = {};         // StoreSettings
+  ReadBuffers* buffers = nullptr;  // null: values are read to where they belong
 };
 
 class Follower {
@@ -58,6 +60,8 @@ class Follower {
 
   // By the index alone. Missing or expired, or a part: nullopt.
   std::optional<KeyInfo> find(KeyHash hash) const;
+  // Soon, find() will be called.
+  void prefetch(KeyHash hash) const { view_->table.prefetch(hash); }
   // Reads the value to the front of `into`, if it has room for KeyInfo::value_bytes. A record that
   // is not where the index has it is looked for again, after a refresh. Errc::corrupt: it is
   // damaged.
@@ -98,9 +102,13 @@ class Follower {
   static void drop_segments(View& view, const std::map<SegmentName, bool>& valid);
   static void sweep(View& view);
   const TableEntry* visible(const View& view, KeyHash hash) const;
-  Task<Result<void>> read_part(io::File& file, ByteSpan into, uint64_t offset, Result<size_t>& got);
   Task<Result<void>> read_value(std::shared_ptr<Followed> from, TableEntry entry,
                                 std::string_view key, ByteSpan into);
+  Task<Result<void>> read_apart(std::shared_ptr<Followed> from, TableEntry entry,
+                                std::string_view key, ByteSpan into);
+  Task<Result<void>> read_part(io::File& file, ByteSpan into, uint64_t offset);
+  Result<void> check_record(const Followed& from, const TableEntry& entry, std::string_view key,
+                            ByteView head, ByteView value) const;
 
   FollowerContext& store_;
   const uint32_t number_;

@@ -18,12 +18,16 @@ constexpr unsigned kReaderQueueDepth = 256;
 Result<std::unique_ptr<StoreReader>> StoreReader::open(io::Disk& disk, Loop& loop,
                                                        std::string folder, Options options) {
   FF_TRY(auto settings, read_settings(disk, folder));
-  return std::unique_ptr<StoreReader>(
-      new StoreReader(disk, loop, std::move(folder), options, std::move(settings)));
+  std::optional<io::Buffers> memory;
+  if (options.buffers > 0) {
+    FF_TRY(memory, disk.make_buffers(options.buffers, ReadBuffers::kBytes));
+  }
+  return std::unique_ptr<StoreReader>(new StoreReader(disk, loop, std::move(folder), options,
+                                                      std::move(settings), std::move(memory)));
 }
 
 StoreReader::StoreReader(io::Disk& disk, Loop& loop, std::string folder, Options options,
-                         StoreSettings settings)
+                         StoreSettings settings, std::optional<io::Buffers> memory)
     : options_(options),
       settings_(std::move(settings)),
       loop_(loop),
@@ -31,6 +35,7 @@ StoreReader::StoreReader(io::Disk& disk, Loop& loop, std::string folder, Options
       context_{.disk = disk, .queue = queue_, .loop = loop, .secret = settings_.secret},
       members_(disk, queue_, loop, members_dir(folder), {}, {}),
       outdated_ns_(settings_.partitions, INT64_MIN) {
+  if (memory) context_.buffers = &buffers_.emplace(loop, std::move(*memory));
   for (uint32_t i = 0; i < settings_.partitions; ++i) {
     followers_.push_back(std::make_unique<Follower>(context_, i, partition_dir(folder, i)));
   }
@@ -65,9 +70,12 @@ Task<Result<std::vector<uint32_t>>> StoreReader::prepare(std::span<const std::st
 Task<Result<StoreReader::Infos>> StoreReader::find_many(std::span<const std::string_view> keys) {
   FF_CO_TRY(const auto partitions, co_await prepare(keys));
   Infos infos(keys.size());
+  std::vector<KeyHash> hashes(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
-    infos[i] = followers_[partitions[i]]->find(hash_key(settings_.secret, keys[i]));
+    hashes[i] = hash_key(settings_.secret, keys[i]);
+    followers_[partitions[i]]->prefetch(hashes[i]);
   }
+  for (size_t i = 0; i < keys.size(); ++i) infos[i] = followers_[partitions[i]]->find(hashes[i]);
   co_return infos;
 }
 

@@ -39,6 +39,9 @@ class StoreReader {
  public:
   struct Options {
     int64_t max_age_ns = 0;
+    // Of 2 MiB each, for reads of large values, if the disk has memory that it reads into best; 0:
+    // such values are read to their places.
+    size_t buffers = 0;
   };
   // `disk` and `loop` outlive it. Errc::not_found: there is no store in the folder.
   static Result<std::unique_ptr<StoreReader>> open(io::Disk& disk, Loop& loop, std::string folder,
@@ -70,7 +73,7 @@ class StoreReader {
 
  private:
   StoreReader(io::Disk& disk, Loop& loop, std::string folder, Options options,
-              StoreSettings settings);
+              StoreSettings settings, std::optional<io::Buffers> memory);
   Task<Result<std::vector<uint32_t>>> prepare(std::span<const std::string_view> keys);
   Task<void> read_one(uint32_t partition, std::string_view key, ByteSpan place,
                       Result<std::optional<KeyInfo>>& result);
@@ -79,6 +82,7 @@ class StoreReader {
   const StoreSettings settings_;
   Loop& loop_;
   io::AsyncQueue queue_;
+  std::optional<ReadBuffers> buffers_;
   FollowerContext context_;
   StoreHeartbeats members_;
   std::vector<std::unique_ptr<Follower>> followers_;

@@ -19,11 +19,11 @@ namespace {
 // One process with a reader.
 class ReaderProcess {
  public:
-  ReaderProcess(sim::SimWorld& world, io::Disk& disk, int64_t max_age_ns = 0)
-      : loop(world), disk_(disk), max_age_ns_(max_age_ns) {}
+  ReaderProcess(sim::SimWorld& world, io::Disk& disk, int64_t max_age_ns = 0, size_t buffers = 0)
+      : loop(world), disk_(disk), options_{.max_age_ns = max_age_ns, .buffers = buffers} {}
 
   void open() {
-    auto opened = StoreReader::open(disk_, loop, kFolder, {.max_age_ns = max_age_ns_});
+    auto opened = StoreReader::open(disk_, loop, kFolder, options_);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     reader = std::move(*opened);
   }
@@ -62,7 +62,7 @@ class ReaderProcess {
   }
 
   io::Disk& disk_;
-  const int64_t max_age_ns_;
+  const StoreReader::Options options_;
 };
 
 class ReaderTest : public testing::Test, public KvWorld {
@@ -128,6 +128,9 @@ TEST_F(ReaderTest, ValuesOfAnySizeAndPlacesThatAreTooSmall) {
     ASSERT_TRUE(first->put(keys.back(), values.back()).ok());
   }
   EXPECT_EQ(me.get_all(keys, kMiB), values);
+  ReaderProcess buffered(world, disk, 0, 1);  // all large values through one buffer
+  buffered.open();
+  EXPECT_EQ(buffered.get_all(keys, kMiB), values);
   EXPECT_EQ(me.get("1000", 999), "(1000)");
   EXPECT_EQ(me.get("0", 0), "");
   for (const std::string& path : files(0, "seg-")) {
@@ -136,6 +139,7 @@ TEST_F(ReaderTest, ValuesOfAnySizeAndPlacesThatAreTooSmall) {
     ASSERT_TRUE(disk.flip_bit(path, bytes.find_last_not_of('\0') * 4).ok());
   }
   EXPECT_EQ(me.get("307200", kMiB), "(corrupt)");
+  EXPECT_EQ(buffered.get("307200", kMiB), "(corrupt)");
 }
 
 TEST_F(ReaderTest, TimesOfExpiry) {
