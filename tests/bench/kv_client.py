@@ -6,7 +6,7 @@ usage: kv_client.py FF FOLDER MOUNT STORE [--rounds N]
 
 FOLDER has the Python package (build/python), MOUNT is a directory of an ff mount, STORE a folder
 for a store in the same cluster (ff:///bench-kv); FF_META and FF_KEY as for `ff serve-kv`, which the
-script starts. Values of 1 MiB, 16 at a time, are written through the gateway and read in this
+script starts. Values of 1 MiB, 64 in a call, are written through the gateway and read in this
 process; look-ups are of 100,000 keys, in batches of 128.
 """
 import argparse
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-VALUE, AT_ONCE, VALUES = 1 << 20, 16, 256
+VALUE, AT_ONCE, VALUES, DEPTH = 1 << 20, 64, 256, 16
 KEYS, BATCH, LOOKUPS = 100_000, 128, 10_000  # batches
 
 
@@ -66,7 +66,7 @@ class Client:
 
 def ring(args):
     words = [args.ff, "bench", "ring", args.mount, "--size", str(VALUES * VALUE), "--depth",
-             str(AT_ONCE), "--rounds", "1", "--json"]  # fmt: skip
+             str(DEPTH), "--rounds", "1", "--json"]  # fmt: skip
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     return {row["test"]: row["ring_bytes_per_second"]
             for row in json.loads(done.stdout)["data"]["rows"]}  # fmt: skip
