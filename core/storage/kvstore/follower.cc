@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <utility>
 
@@ -254,8 +253,9 @@ Task<Result<std::optional<KeyInfo>>> Follower::read(KeyHash hash, std::string_vi
 }
 
 Result<void> Follower::check_record(const Followed& from, const TableEntry& entry,
-                                    std::string_view key, ByteView head, ByteView value) const {
-  const auto record = join_record(head, value);
+                                    std::string_view key, ByteView head, ByteView value,
+                                    ByteSpan copy) const {
+  const auto record = join_record(head, value, copy);
   if (!record || record->version != entry.version) {
     return fail(Errc::corrupt, "{}: the record at {} is damaged; key: {}", from.segment.path,
                 entry.offset(), printable(key));
@@ -282,10 +282,7 @@ Task<Result<void>> Follower::read_value(std::shared_ptr<Followed> from, TableEnt
   const ByteSpan bytes = taken ? taken->memory().first(entry.length) : writable(own);
   FF_CO_TRY(co_await read_part(*from->segment.file, bytes, entry.offset()));
   const uint64_t head = record_bytes(entry.key_bytes, 0);
-  const ByteView value = bytes.subspan(head);
-  FF_CO_TRY(check_record(*from, entry, key, bytes.first(head), value));
-  if (!value.empty()) std::memcpy(into.data(), value.data(), value.size());
-  co_return {};
+  co_return check_record(*from, entry, key, bytes.first(head), bytes.subspan(head), into);
 }
 
 // Header and key, and beside that the value to where it belongs.
@@ -297,7 +294,7 @@ Task<Result<void>> Follower::read_apart(std::shared_ptr<Followed> from, TableEnt
   reads.add(read_part(file, into, entry.offset() + head.size()));
   reads.add(read_part(file, writable(head), entry.offset()));
   FF_CO_TRY(co_await reads.join());
-  co_return check_record(*from, entry, key, as_bytes(head), into);
+  co_return check_record(*from, entry, key, as_bytes(head), into, ByteSpan());
 }
 
 Task<Result<void>> Follower::read_part(io::File& file, ByteSpan into, uint64_t offset) {

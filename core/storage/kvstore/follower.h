@@ -108,7 +108,7 @@ class Follower {
                                 std::string_view key, ByteSpan into);
   Task<Result<void>> read_part(io::File& file, ByteSpan into, uint64_t offset);
   Result<void> check_record(const Followed& from, const TableEntry& entry, std::string_view key,
-                            ByteView head, ByteView value) const;
+                            ByteView head, ByteView value, ByteSpan copy) const;
 
   FollowerContext& store_;
   const uint32_t number_;
