@@ -10,7 +10,7 @@ set_target_properties(ff_bindings PROPERTIES OUTPUT_NAME ff SOVERSION 1)  # of f
 target_compile_definitions(ff_bindings PRIVATE FF_VERSION="${PROJECT_VERSION}")
 target_precompile_headers(ff_bindings REUSE_FROM ff_base)
 get_property(parts GLOBAL PROPERTY FF_BINDINGS_PARTS)
-list(APPEND parts ff_options ff_client ff_meta ff_chain ff_cluster)
+list(APPEND parts ff_options ff_client ff_meta ff_chain ff_cluster ff_kvstore ff_gateway)
 list(REMOVE_DUPLICATES parts)
 list(TRANSFORM parts REPLACE "(.+)" "$<TARGET_FILE:\\1>")
 target_link_libraries(ff_bindings PRIVATE "$<LINK_GROUP:RESCAN,${parts}>" Threads::Threads

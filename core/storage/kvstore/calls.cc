@@ -1,18 +1,28 @@
 // calls.cc: the slot of a key, as Redis Cluster computes it, and of a part.
 #include "storage/kvstore/calls.h"
 
+#include <array>
+
 namespace ff::kvstore {
 
 namespace {
 
-// CRC16 (XMODEM), polynomial 0x1021.
+// CRC16 (XMODEM), polynomial 0x1021: what one byte in front makes of the rest.
+constexpr std::array<uint16_t, 256> kCrc16Table = [] {
+  std::array<uint16_t, 256> table{};
+  for (uint32_t byte = 0; byte < table.size(); ++byte) {
+    uint32_t crc = byte << 8;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc & 0x8000) != 0 ? (crc << 1) ^ 0x1021 : crc << 1;
+    table[byte] = static_cast<uint16_t>(crc);
+  }
+  return table;
+}();
+
 uint16_t crc16(std::string_view text) {
   uint16_t crc = 0;
   for (const char c : text) {
-    crc = static_cast<uint16_t>(crc ^ (static_cast<uint8_t>(c) << 8));
-    for (int bit = 0; bit < 8; ++bit) {
-      crc = static_cast<uint16_t>((crc & 0x8000) != 0 ? (crc << 1) ^ 0x1021 : crc << 1);
-    }
+    const auto first = static_cast<uint8_t>((crc >> 8) ^ static_cast<uint8_t>(c));
+    crc = static_cast<uint16_t>((crc << 8) ^ kCrc16Table[first]);
   }
   return crc;
 }

@@ -35,6 +35,14 @@ Result<std::string> read_fixed(io::Disk& disk, const std::string& path) {
   return bytes;
 }
 
+std::optional<uint64_t> parse_hex(std::string_view digits) {
+  uint64_t number = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, number, 16);
+  if (error != std::errc() || stop != end) return {};
+  return number;
+}
+
 std::string numbered(std::string_view prefix, uint64_t number) {
   return fmt::format("{}{:016x}", prefix, number);
 }
@@ -88,11 +96,8 @@ Result<std::vector<uint64_t>> ClaimFolder::numbers_of(std::string_view prefix) {
   std::vector<uint64_t> numbers;
   for (const io::DirEntry& entry : entries) {
     if (!entry.name.starts_with(prefix)) continue;
-    const char* const begin = entry.name.data() + prefix.size();
-    const char* const end = entry.name.data() + entry.name.size();
-    uint64_t number = 0;
-    const auto [stop, error] = std::from_chars(begin, end, number, 16);
-    if (error == std::errc() && stop == end) numbers.push_back(number);
+    const auto number = parse_hex(std::string_view(entry.name).substr(prefix.size()));
+    if (number) numbers.push_back(*number);
   }
   std::sort(numbers.begin(), numbers.end());
   return numbers;
@@ -167,27 +172,40 @@ Task<Result<void>> ClaimFolder::release() {
 }
 
 Result<Base> ClaimFolder::newest_base() {
-  FF_TRY(const auto numbers, numbers_of(kBasePrefix));
-  if (numbers.empty()) return Base{};
-  const std::string path = io::join(dir_, numbered(kBasePrefix, numbers.back()));
+  FF_TRY(const auto listing, list());
+  if (listing.base == 0) return Base{};
+  return read_base(listing.base);
+}
+
+Result<Base> ClaimFolder::read_base(uint64_t epoch) {
+  const std::string path = io::join(dir_, numbered(kBasePrefix, epoch));
   FF_TRY(const std::string text, io::read_file(disk_, path, kMaxBaseBytes));
   const auto base = parse_base(text);
-  if (!base || base->epoch != numbers.back()) {
+  if (!base || base->epoch != epoch) {
     return fail(Errc::corrupt, "{}: damaged; the partition cannot be opened", path);
   }
   return *base;
 }
 
-Result<std::vector<SegmentName>> ClaimFolder::segments() {
+Result<ClaimFolder::Listing> ClaimFolder::list() {
   FF_TRY(const auto entries, disk_.list(dir_));
-  std::vector<SegmentName> names;
+  Listing listing;
   for (const io::DirEntry& entry : entries) {
-    if (const auto name = parse_segment_file(entry.name)) names.push_back(*name);
+    if (const auto name = parse_segment_file(entry.name)) listing.segments.push_back(*name);
+    if (!entry.name.starts_with(kBasePrefix)) continue;
+    const auto number = parse_hex(std::string_view(entry.name).substr(kBasePrefix.size()));
+    listing.base = std::max(listing.base, number.value_or(0));
   }
-  std::sort(names.begin(), names.end(), [](const SegmentName& a, const SegmentName& b) {
-    return std::pair(a.number, a.epoch) < std::pair(b.number, b.epoch);
-  });
-  return names;
+  std::sort(listing.segments.begin(), listing.segments.end(),
+            [](const SegmentName& a, const SegmentName& b) {
+              return std::pair(a.number, a.epoch) < std::pair(b.number, b.epoch);
+            });
+  return listing;
+}
+
+Result<std::vector<SegmentName>> ClaimFolder::segments() {
+  FF_TRY(auto listing, list());
+  return std::move(listing.segments);
 }
 
 Result<void> ClaimFolder::write_base(const Base& base) {

@@ -70,7 +70,14 @@ class ClaimFolder {
   Task<Result<void>> release();
   uint64_t epoch() const { return epoch_; }
 
-  // The newest base, and all segments in the folder, by number.
+  // What is in the folder at one moment: the newest base (0: none), and all segments, by number.
+  struct Listing {
+    uint64_t base = 0;
+    std::vector<SegmentName> segments = {};
+  };
+  Result<Listing> list();
+  // Errc::not_found: a newer one has replaced it.
+  Result<Base> read_base(uint64_t epoch);
   Result<Base> newest_base();
   Result<std::vector<SegmentName>> segments();
   Result<void> write_base(const Base& base);

@@ -46,6 +46,7 @@ class KeyTable {
 
   TableEntry* find(KeyHash hash);
   const TableEntry* find(KeyHash hash) const;
+  void prefetch(KeyHash hash) const { __builtin_prefetch(&slots_[home(hash)]); }
   // The entry of the hash; a new one has version 0 and must get its record before the next call.
   // Invalidates pointers.
   TableEntry& insert(KeyHash hash);

@@ -76,6 +76,10 @@ struct ParsedRecord {
   RecordView record = {};
 };
 ParsedRecord parse_record(ByteView bytes);
+// Whether `head`, the header and the key of a record, and `value` belong together: the same checks,
+// for a value that lies elsewhere. Copies the value to `copy` on the way, which may be empty.
+// nullopt: they do not.
+std::optional<RecordView> join_record(ByteView head, ByteView value, ByteSpan copy);
 // The key of a record of which `bytes` has only header and key; nullopt: not valid.
 std::optional<std::string_view> parse_key(ByteView bytes);
 

@@ -16,6 +16,7 @@ namespace ff::kvstore {
 namespace {
 
 constexpr uint64_t kScanPiece = kMiB;
+constexpr uint64_t kGrowthPiece = 4 * kKiB;  // mostly nothing has been added
 
 std::optional<uint64_t> parse_hex16(std::string_view text) {
   uint64_t value = 0;
@@ -64,17 +65,19 @@ struct GroupedRecords {
     if (parsed.record.more) return;
     if (!broken) index.records.insert(index.records.end(), open.begin(), open.end());
     index.end = offset + padded(parsed.length);
+    if (index.damage.empty()) index.intact_end = index.end;
     open.clear();
     broken = false;
   }
 };
 
 Task<Result<SegmentIndex>> scan_records(io::AsyncQueue& queue, Loop& loop, const Segment& segment,
-                                        std::string_view secret, uint64_t limit) {
-  ScanWindow window(queue, *segment.file, limit);
+                                        std::string_view secret, uint64_t from, uint64_t limit,
+                                        uint64_t piece) {
+  ScanWindow window(queue, *segment.file, limit, piece);
   GroupedRecords groups;
-  groups.index.end = kSegmentHeader;
-  uint64_t offset = kSegmentHeader;
+  groups.index.end = groups.index.intact_end = from;
+  uint64_t offset = from;
   uint64_t need = kRecordHeader;
   uint64_t yielded = 0;
   for (;;) {
@@ -111,7 +114,7 @@ Task<Result<std::optional<SegmentIndex>>> read_footer(io::AsyncQueue& queue,
   if (!records) co_return none;
   SegmentIndex index;
   index.records = std::move(*records);
-  index.end = trailer->begin;
+  index.end = index.intact_end = trailer->begin;
   index.sealed = true;
   co_return std::optional(std::move(index));
 }
@@ -126,7 +129,8 @@ Task<Result<bool>> ScanWindow::fill(uint64_t offset, uint64_t need) {
   bytes_.erase(0, std::min<uint64_t>(offset - begin_, bytes_.size()));
   begin_ = offset;
   const size_t had = bytes_.size();
-  const uint64_t want = std::min(std::max(need, kScanPiece), limit_ - offset);
+  const uint64_t want = std::min(std::max(need, piece_), limit_ - offset);
+  piece_ = std::max(piece_, std::min(2 * piece_, kScanPiece));
   bytes_.resize(want);
   FF_CO_TRY(const size_t got,
             co_await queue_.read(file_, writable(bytes_).subspan(had), begin_ + had));
@@ -177,13 +181,21 @@ Task<Result<SegmentHead>> read_header(io::AsyncQueue& queue, const Segment& segm
 Task<Result<SegmentIndex>> read_index(io::AsyncQueue& queue, Loop& loop, const Segment& segment,
                                       std::string_view secret, uint64_t limit) {
   FF_CO_TRY(auto footer, co_await read_footer(queue, segment));
-  if (!footer) co_return co_await scan_records(queue, loop, segment, secret, limit);
+  if (!footer) {
+    co_return co_await scan_records(queue, loop, segment, secret, kSegmentHeader, limit,
+                                    kScanPiece);
+  }
   if (footer->end > limit) {
     // A former owner has sealed it after it had lost the partition.
     std::erase_if(footer->records, [&](const IndexedRecord& r) { return r.end() > limit; });
-    footer->end = limit;
+    footer->end = footer->intact_end = limit;
   }
   co_return std::move(*footer);
+}
+
+Task<Result<SegmentIndex>> read_growth(io::AsyncQueue& queue, Loop& loop, const Segment& segment,
+                                       std::string_view secret, uint64_t from, uint64_t limit) {
+  return scan_records(queue, loop, segment, secret, from, limit, kGrowthPiece);
 }
 
 Task<Result<void>> sync_segment(io::AsyncQueue& queue, Segment& segment) {

@@ -52,8 +52,9 @@ Task<Result<std::unique_ptr<Segment>>> create_segment(io::Disk& disk, io::AsyncQ
 // A window on a file that moves forward with a scan and reads in large pieces.
 class ScanWindow {
  public:
-  ScanWindow(io::AsyncQueue& queue, io::File& file, uint64_t limit)
-      : queue_(queue), file_(file), limit_(limit) {}
+  // `piece`: of the first read; each further one may be twice as large, up to 1 MiB.
+  ScanWindow(io::AsyncQueue& queue, io::File& file, uint64_t limit, uint64_t piece = kMiB)
+      : queue_(queue), file_(file), limit_(limit), piece_(piece) {}
 
   // The bytes from `offset` on that are in memory, after fill().
   ByteView at(uint64_t offset) const;
@@ -65,6 +66,7 @@ class ScanWindow {
   io::AsyncQueue& queue_;
   io::File& file_;
   const uint64_t limit_;
+  uint64_t piece_;
   uint64_t begin_ = 0;
   std::string bytes_;
 };
@@ -73,6 +75,7 @@ class ScanWindow {
 struct SegmentIndex {
   std::vector<IndexedRecord> records;
   uint64_t end = 0;                 // behind the last record
+  uint64_t intact_end = 0;          // behind the last change before damage
   bool sealed = false;              // from a footer
   std::vector<std::string> damage;  // one sentence each
 };
@@ -80,6 +83,9 @@ struct SegmentIndex {
 // ignored.
 Task<Result<SegmentIndex>> read_index(io::AsyncQueue& queue, Loop& loop, const Segment& segment,
                                       std::string_view secret, uint64_t limit);
+// The records from `from` on, where a change begins, without the footer.
+Task<Result<SegmentIndex>> read_growth(io::AsyncQueue& queue, Loop& loop, const Segment& segment,
+                                       std::string_view secret, uint64_t from, uint64_t limit);
 Task<Result<SegmentHead>> read_header(io::AsyncQueue& queue, const Segment& segment);
 
 // Makes all bytes of the segment durable, also after a sync that has failed.

@@ -11,83 +11,15 @@
 #include "platform/base/text.h"
 #include "platform/io/async.h"
 #include "platform/io/files.h"
-#include "platform/simd/crc32c.h"
 #include "storage/kvstore/claim.h"
 #include "storage/kvstore/partition.h"
+#include "storage/kvstore/store_settings.h"
 
 namespace ff::kvstore {
 
 namespace {
 
 constexpr unsigned kQueueDepth = 256;
-constexpr uint64_t kMaxSettingsBytes = 4096;
-constexpr std::string_view kStoreName = "ff-kv store ";
-constexpr uint64_t kFormat = 1;
-
-// The file `store`, which never changes.
-struct StoreSettings {
-  uint32_t partitions = 0;
-  std::string secret = {};
-};
-
-std::string encode_settings(const StoreSettings& settings) {
-  const std::string text = fmt::format("{}{}\npartitions {}\nsecret {}\n", kStoreName, kFormat,
-                                       settings.partitions, settings.secret);
-  return text + fmt::format("crc {:08x}\n", simd::crc32c(as_bytes(text)));
-}
-
-Result<StoreSettings> parse_settings(const std::string& path, std::string_view text) {
-  const auto lines = split(text, '\n');
-  if (lines.size() < 4 || !lines[0].starts_with(kStoreName)) {
-    return fail(Errc::corrupt, "{}: not a store of keys and values", path);
-  }
-  const uint64_t format = parse_u64(lines[0].substr(kStoreName.size())).value_or(0);
-  if (format > kFormat) {
-    return fail(Errc::newer_format, "{}: written by a newer ff (format {})", path, format);
-  }
-  StoreSettings settings;
-  const auto partitions = split(lines[1], ' ');
-  const auto secret = split(lines[2], ' ');
-  if (partitions.size() == 2 && secret.size() == 2) {
-    settings.partitions = static_cast<uint32_t>(parse_u64(partitions[1]).value_or(0));
-    settings.secret = std::string(secret[1]);
-  }
-  const bool in_range = settings.partitions > 0 && settings.partitions <= kSlots;
-  if (!in_range || encode_settings(settings) != text) {
-    return fail(Errc::corrupt, "{}: damaged", path);
-  }
-  return settings;
-}
-
-// Creates the file unless another process has.
-Result<StoreSettings> open_settings(io::Disk& disk, Rng& rng, const std::string& folder,
-                                    uint32_t partitions) {
-  const std::string path = io::join(folder, "store");
-  FF_TRY(const bool there, io::exists(disk, path));
-  if (!there) {
-    const StoreSettings made{.partitions = std::clamp(partitions, 1U, kSlots),
-                             .secret = rng.hex_id()};
-    const std::string temp = io::join(folder, "new-" + rng.hex_id());
-    FF_TRY(io::replace_file(disk, temp, encode_settings(made), "new"));
-    auto linked = disk.link(temp, path);
-    (void)disk.remove(temp);
-    if (!linked && linked.error().code != Errc::exists) return linked.error();
-    FF_TRY(disk.sync_dir(folder));
-  }
-  FF_TRY(const std::string text, io::read_file(disk, path, kMaxSettingsBytes));
-  return parse_settings(path, text);
-}
-
-uint32_t partition_of_slot(uint32_t redis_slot, uint32_t partitions) {
-  const uint32_t slot = redis_slot / (kRedisSlots / kSlots);
-  return slot * partitions / kSlots;
-}
-
-// The first of Redis's slots of a partition.
-uint32_t first_slot(uint32_t partition, uint32_t partitions) {
-  return (partition * kSlots + partitions - 1) / partitions * (kRedisSlots / kSlots);
-}
-
 class StoreImpl final : public Store {
  public:
   StoreImpl(io::Disk& disk, Loop& loop, Rng& rng, Metrics& metrics, std::string folder,
@@ -102,7 +34,7 @@ class StoreImpl final : public Store {
                  .secret = std::move(settings.secret),
                  .partitions = settings.partitions,
                  .metrics = StoreMetrics(metrics)},
-        heartbeats_(disk, queue_, loop, io::join(folder_, "members"), rng.hex_id(),
+        heartbeats_(disk, queue_, loop, members_dir(folder_), rng.hex_id(),
                     context_.options.address),
         places_(settings.partitions),
         writers_(loop),
@@ -193,9 +125,7 @@ class StoreImpl final : public Store {
   uint32_t of_change(const Change& change) const {
     return is_part(change.role) ? partition_of_part(change.key) : partition_of(change.key);
   }
-  std::string dir_of(uint32_t partition) const {
-    return io::join(folder_, fmt::format("p{:04}", partition));
-  }
+  std::string dir_of(uint32_t partition) const { return partition_dir(folder_, partition); }
   Task<void> read_one(std::string key, Result<std::optional<Entry>>& result);
   Task<void> beat();
   Task<void> beat_loop();
@@ -267,7 +197,7 @@ Task<Result<Applied>> StoreImpl::apply(std::vector<Change> changes,
 }
 
 Task<Result<void>> StoreImpl::start() {
-  FF_CO_TRY(io::make_dirs(context_.disk, io::join(folder_, "members"), 0700));
+  FF_CO_TRY(io::make_dirs(context_.disk, members_dir(folder_), 0700));
   for (uint32_t i = 0; i < context_.partitions; ++i) {
     FF_CO_TRY(io::make_dirs(context_.disk, dir_of(i), 0700));
   }
@@ -462,7 +392,7 @@ Task<Result<std::unique_ptr<Store>>> Store::open(io::Disk& disk, Loop& loop, Rng
   options.segment_bytes = std::min(options.segment_bytes, 16 * kGiB);
   options.max_value_bytes = std::min(options.max_value_bytes, kGiB);
   FF_CO_TRY(io::make_dirs(disk, folder, 0700));
-  FF_CO_TRY(auto settings, open_settings(disk, rng, folder, options.partitions));
+  FF_CO_TRY(auto settings, make_settings(disk, rng, folder, options.partitions));
   auto store = std::make_unique<StoreImpl>(disk, loop, rng, metrics, std::move(folder),
                                            std::move(options), std::move(settings));
   auto started = co_await store->start();

@@ -2,10 +2,11 @@
 // local folder, a cluster (client/cluster_disk.h), the simulated disk of tests.
 //
 // A key belongs to a slot, as in Redis Cluster, and a slot to a partition. Each partition has one
-// writer at a time, its owner: a process whose Store has claimed it. Only the owner reads it, too,
-// because it has the index in memory. Owners write a heartbeat; a Store that sees another one's
-// heartbeat unchanged for Options::lease_ns of its own clock takes its partitions over. No
-// synchronized clocks are needed, but clocks must run at about the same rate (25 %).
+// writer at a time, its owner: a process whose Store has claimed it. A Store reads only what it
+// owns; any process may read everything with a StoreReader (store_reader.h). Owners write a
+// heartbeat; a Store that sees another one's heartbeat unchanged for Options::lease_ns of its own
+// clock takes its partitions over. No synchronized clocks are needed, but clocks must run at about
+// the same rate (25 %).
 //
 // What holds, whichever process is killed, paused or cut off:
 // - A change that apply() has acknowledged is not lost. With Options::durable, not by a power loss

@@ -1,10 +1,12 @@
-// libff.so: collective operations, checkpoints, records of training data, and reports of a task to
-// the agent of its node, for C programs and, through the package ff/, for Python. They work as
-// `ff allreduce` (collective/communicator.h), `ff checkpoint` (checkpoint/save/save.h,
-// checkpoint/load/tensor_memory.h), `ff record` (record/reader.h, record/writer.h) and the files of
-// $FF_TASK_DIR (task/task_dir.h).
+// libff.so: collective operations, checkpoints, records of training data, keys and values, and
+// reports of a task to the agent of its node, for C programs and, through the package ff/, for
+// Python. They work as `ff allreduce` (collective/communicator.h), `ff checkpoint`
+// (checkpoint/save/save.h, checkpoint/load/tensor_memory.h), `ff record` (record/reader.h,
+// record/writer.h), `ff serve-kv` (storage/kvstore/store_reader.h) and the files of $FF_TASK_DIR
+// (task/task_dir.h).
 //
-// Only one thread at a time may use an object, except a reader of records, and ff_wait(). Functions
+// Only one thread at a time may use an object, except a reader of records, a store of keys and
+// values, and ff_wait(). Functions
 // with result int return FF_OK or an error, whose message ff_error() returns. No object survives a
 // fork: in the child every call on it is an error.
 #pragma once
@@ -359,6 +361,44 @@ void ff_record_free(ff_record_writer* writer);
 // (record/shuffle.h), which depends on nothing but total, seed and epoch.
 int ff_record_shuffle(uint64_t total, uint64_t seed, uint64_t epoch, uint64_t first, size_t count,
                       uint64_t* samples);
+
+// Keys and values: the store of `ff serve-kv`, such as a cache of KV blocks. Reads and look-ups are
+// done in this process, from the files of the store, whether a gateway runs or not; changes go to
+// the gateways. Values are strings as Redis knows them. A call sees the store as it was at most
+// max_age_seconds before it began, with all that this object has changed; ff_kv_refresh() makes the
+// next call see everything that was acknowledged before. Several threads may use one object.
+typedef struct ff_kv ff_kv;
+
+typedef struct ff_kv_options {
+  size_t size;        // of this struct: sizeof(ff_kv_options)
+  const char* store;  // the FOLDER of `ff serve-kv`, a directory or ff://...; see ff_save_options
+  double max_age_seconds;  // 0: each call looks for changes first
+  double write_seconds;    // how long a change waits for a gateway, which may have died; 0: not
+} ff_kv_options;
+
+#define FF_KV_NONE UINT64_MAX  // there is no such key
+
+// FF_FAILED: there is no store. A program of the same user as the gateways may read it.
+int ff_kv_open(ff_kv** kv, const ff_kv_options* options);
+// Null is allowed; a forked child of the opener frees nothing.
+void ff_kv_close(ff_kv* kv);
+int ff_kv_refresh(ff_kv* kv);
+// Keys lie one behind the other; key i has key_bytes[i] bytes. Fills sizes[i] with the bytes of its
+// value, or FF_KV_NONE. Reads no value, so that a hash, stream, list or set counts, too.
+int ff_kv_exists_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
+                      uint64_t* sizes);
+// Reads the value of key i into places[i], which has rooms[i] bytes, with all reads in flight at
+// once. sizes[i] becomes its bytes, or FF_KV_NONE; if they are more than rooms[i], the value was
+// not read. FF_CORRUPT names a damaged key; FF_USAGE: it has no string.
+int ff_kv_get_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
+                   void* const* places, const size_t* rooms, uint64_t* sizes);
+// Sets keys, with all changes in flight at once; each by itself is atomic. They expire after
+// ttl_seconds, a thousandth at least; 0: never. FF_REFUSED: this user may not.
+int ff_kv_put_many(ff_kv* kv, const void* keys, const size_t* key_bytes, const void* const* values,
+                   const size_t* value_bytes, size_t count, double ttl_seconds);
+// Removes keys; `deleted`, unless null, becomes how many there were.
+int ff_kv_delete_many(ff_kv* kv, const void* keys, const size_t* key_bytes, size_t count,
+                      uint64_t* deleted);
 
 // Tasks. The process and the agent of its node communicate by small files in $FF_TASK_DIR. If that
 // is not set, the process belongs to no task: ff_task_should_stop() returns 0, and the other

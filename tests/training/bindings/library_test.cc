@@ -391,6 +391,31 @@ TEST(LibraryTest, TheEnvironmentOfTorchrun) {
   }
 }
 
+TEST(LibraryTest, KeysAndValuesThatCannotBe) {
+  ff_kv_options options = {};
+  options.size = sizeof options;
+  options.store = "/nonexistent/kv";
+  ff_kv* kv = nullptr;
+  EXPECT_EQ(ff_kv_open(&kv, &options), FF_FAILED);
+  EXPECT_NE(std::string(ff_error()).find("there is no store"), std::string::npos) << ff_error();
+  EXPECT_EQ(kv, nullptr);
+  options.max_age_seconds = -1;
+  EXPECT_EQ(ff_kv_open(&kv, &options), FF_USAGE);
+  options.max_age_seconds = 0;
+  options.store = "";
+  EXPECT_EQ(ff_kv_open(&kv, &options), FF_USAGE);
+  options.size = 8;
+  EXPECT_EQ(ff_kv_open(&kv, &options), FF_USAGE);
+  EXPECT_EQ(ff_kv_open(&kv, nullptr), FF_USAGE);
+  EXPECT_EQ(ff_kv_open(nullptr, &options), FF_USAGE);
+  const size_t bytes = 1;
+  uint64_t size = 0;
+  EXPECT_EQ(ff_kv_refresh(nullptr), FF_USAGE);
+  EXPECT_EQ(ff_kv_exists_many(nullptr, "k", &bytes, 1, &size), FF_USAGE);
+  EXPECT_EQ(ff_kv_delete_many(nullptr, "k", &bytes, 1, nullptr), FF_USAGE);
+  ff_kv_close(nullptr);
+}
+
 // Every function of ff.h.
 const std::set<std::string> kFunctions = {"ff_version",
                                           "ff_error",
@@ -435,6 +460,13 @@ const std::set<std::string> kFunctions = {"ff_version",
                                           "ff_recv",
                                           "ff_recv_async",
                                           "ff_wait",
+                                          "ff_kv_open",
+                                          "ff_kv_close",
+                                          "ff_kv_refresh",
+                                          "ff_kv_exists_many",
+                                          "ff_kv_get_many",
+                                          "ff_kv_put_many",
+                                          "ff_kv_delete_many",
                                           "ff_record_open",
                                           "ff_record_close",
                                           "ff_record_samples",

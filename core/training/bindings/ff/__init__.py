@@ -1,7 +1,7 @@
 # ff for Python: the public names of the package, all of which work through libff.so. The modules
 # are: collective and ddp (sums over processes), checkpoint (save and load), record (training data),
-# task (the agent).
-"""Sums arrays of many processes; saves and loads training state; reads samples.
+# kv (keys and values), task (the agent).
+"""Sums arrays of many processes; saves and loads training state; reads samples, keys and values.
 
     import ff
     with ff.Comm() as comm:              # torchrun's environment; or Comm(rank, ranks, job)
@@ -34,6 +34,12 @@ distributed checkpoint.
 
 Samples of training data in FFRecord files, as `ff record` packs them: see ff.record.
 
+Keys and values in the store of `ff serve-kv`, such as a cache of KV blocks:
+
+    kv = ff.KV("ff:///cache")
+    kv.put(key, block)
+    kv.get_many(keys, into=blocks)       # without the gateway, into memory at hand
+
 In a task, whose agent may ask it to make room (anywhere else nobody asks):
 
     ff.heartbeat(step)
@@ -50,10 +56,11 @@ from ff.checkpoint import (LoadedArray, Periodic, Save, Saved, Saver, latest, lo
                            wait)
 from ff.collective import OPS, TYPES, Comm, Work
 from ff.ddp import allreduce_hook, register_comm_hook
+from ff.kv import KV
 from ff.task import StopRequest, heartbeat, life_state, saved, set_life_state, should_stop
 
 __version__ = _lib.ff_version().decode()
-__all__ = ("Comm", "Error", "LoadedArray", "OPS", "Periodic", "Save", "Saved", "Saver",
+__all__ = ("Comm", "Error", "KV", "LoadedArray", "OPS", "Periodic", "Save", "Saved", "Saver",
            "StopRequest", "TYPES", "Work", "allreduce_hook", "heartbeat", "latest", "life_state",
            "load", "record", "register_comm_hook", "register_type", "save_async", "saved",
            "set_life_state", "should_stop", "wait")

@@ -69,6 +69,11 @@ class File(ctypes.Structure):
                 ("tensors", ctypes.c_size_t), ("texts", ctypes.c_size_t)]
 
 
+class KvOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("store", ctypes.c_char_p),
+                ("max_age_seconds", ctypes.c_double), ("write_seconds", ctypes.c_double)]
+
+
 def _near_files():
     """Where libff.so may be: beside the package, and in build/ of the source tree it belongs to."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -158,6 +163,12 @@ def _load_library():
             ("record_write", kind, [data, data, size]), ("record_finish", kind, [data]),
             ("record_free", None, [data]),
             ("record_shuffle", kind, [ctypes.c_uint64] * 4 + [size, number]),
+            ("kv_open", kind, [ctypes.POINTER(data), ctypes.POINTER(KvOptions)]),
+            ("kv_close", None, [data]), ("kv_refresh", kind, [data]),
+            ("kv_exists_many", kind, [data, data, data, size, data]),
+            ("kv_get_many", kind, [data, data, data, size, data, data, data]),
+            ("kv_put_many", kind, [data, data, data, data, data, size, ctypes.c_double]),
+            ("kv_delete_many", kind, [data, data, data, size, number]),
             ("task_should_stop", kind, [ctypes.POINTER(Stop)]),
             ("task_saved", kind, [ctypes.c_uint64]),
             ("task_heartbeat", kind, [rank, ctypes.c_uint64]),
