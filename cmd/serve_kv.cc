@@ -360,7 +360,8 @@ void declare_serve_kv(Command& serve) {
       "owns FOLDER, otherwise as the mode of FOLDER says for others.\n\nClients on other machines "
       "need TLS, which the settings net.tls-cert, net.tls-key and net.tls-ca turn on (clients need "
       "certificates, too), or net.security = \"trusted-network\".\n\n" +
-      sockets_about() + "\n\nCommands:\n\n" + command_list() + "\n\n" + s3_about() + "\n\n" + kv_cache_about());
+      sockets_about() + "\n\nCommands:\n\n" + command_list() + "\n\n" + s3_about() + "\n\n" +
+      kv_cache_about());
   serve.argument("FOLDER", text(options.folder, "FOLDER"), "Folder of the store");
   declare_meta(serve, options.meta);
   serve
