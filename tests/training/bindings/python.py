@@ -180,7 +180,7 @@ def check_public_names():
     assert ff.Error.__module__ == "ff"
     for name in ff.__all__:
         assert hasattr(ff, name), name
-    modules = {"checkpoint", "collective", "ddp", "task"}
+    modules = {"checkpoint", "collective", "ddp", "kv", "task"}
     public = {name for name in vars(ff) if not name.startswith("_")}
     assert public == set(ff.__all__) | modules, public ^ (set(ff.__all__) | modules)
 
