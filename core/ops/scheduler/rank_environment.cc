@@ -33,6 +33,7 @@ Variables variables_of(const RankInfo& place) {
       {"FF_TASK", fmt::to_string(place.task)},
       {"FF_TASK_OF", place.scheduler},
       {"FF_TASK_ATTEMPT", fmt::to_string(place.attempt)},
+      {"FF_TASK_RANK", fmt::format("{}.{}.{}", place.task, place.attempt, place.rank())},
       {"FF_TASK_DIR", place.task_dir},
   };
   if (!place.zone.empty()) own.emplace_back("FF_ZONE", place.zone);
@@ -72,7 +73,8 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& submit
 }
 
 std::string rank_marker(const RankInfo& place) {
-  return fmt::format("FF_TASK_RANK={}.{}.{}", place.task, place.attempt, place.rank());
+  return fmt::format("FF_TASK_RANK_OF={}.{}.{}.{}", place.scheduler, place.task, place.attempt,
+                     place.rank());
 }
 
 auth::Key attempt_key(const auth::Key& cluster, const AttemptIdentity& job) {

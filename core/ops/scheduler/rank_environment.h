@@ -37,7 +37,8 @@ struct RankInfo {
 
 std::vector<std::string> rank_environment(const std::vector<std::string>& submitted,
                                           const RankInfo& place);
-// "FF_TASK_RANK=TASK.ATTEMPT.RANK": unique for each rank (shim/launch.h).
+// "FF_TASK_RANK_OF=SCHEDULER.TASK.ATTEMPT.RANK": unique for each rank (shim/launch.h), also where
+// agents of several schedulers share a machine.
 std::string rank_marker(const RankInfo& place);
 
 // The key of an attempt, the same on all of its nodes; it reveals nothing about the cluster key:

@@ -5,7 +5,7 @@
 //    "user": {"uid": 1000, "gid": 1000, "groups": [44]}, "memory_limit": 0, "cgroup": "ff/tasks",
 //    "log": {"path": "/…/0.log", "file_bytes": 2097152, "files": 4, "rate": 1048576,
 //            "burst": 4194304},
-//    "stop_signal": "USR1", "marker": "FF_TASK_RANK=12.1.0", "lease": "/…/lease"}
+//    "stop_signal": "USR1", "marker": "FF_TASK_RANK_OF=5f3a.12.1.0", "lease": "/…/lease"}
 //
 // "user" may be absent, "cgroup", "stop_signal", "marker" and "lease" empty.
 #include "ops/shim/launch.h"

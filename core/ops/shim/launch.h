@@ -42,9 +42,9 @@ struct LaunchSpec {
   std::string cgroup = {};
   LogLimits log = {};
   int stop_signal = 0;  // sent for order `notify`; 0: none. By name in the file: "USR1"
-  // "FF_TASK_RANK=…": an environment variable of the rank and all its descendants, by which they
-  // are found when the shim was killed. Must be unique for each rank: otherwise the loss of one
-  // shim would kill the ranks that share its marker.
+  // "FF_TASK_RANK_OF=…": an environment variable of the rank and all its descendants, by which
+  // they are found when the shim was killed. Must be unique for each rank: otherwise the loss of
+  // one shim would kill the ranks that share its marker.
   std::string marker = {};
   // Absolute path of the lease file (rank_lease.h); empty: no lease.
   std::string lease = {};

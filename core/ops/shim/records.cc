@@ -2,7 +2,7 @@
 //
 //   {"ff_shim": 1, "shim": {"pid": 71, "start": 9034}, "rank": {"pid": 72, "start": 9036},
 //    "boot": "0c3b…", "cgroup_kind": "v2", "cgroup": "/sys/fs/cgroup/ff/tasks/rank-71-9034",
-//    "no_cgroup": "", "marker": "FF_TASK_RANK=12.1.0", "began_ns": 1795442619000000000}
+//    "no_cgroup": "", "marker": "FF_TASK_RANK_OF=5f3a.12.1.0", "began_ns": 1795442619000000000}
 //
 //   {"ff_shim": 1, "ending": "ended", "status": 256, "why": "", "given_up": false,
 //    "ended_ns": 1795442620000000000, "gone_ns": 1795442620000000000, "killed": 0,

@@ -35,6 +35,17 @@ TEST(RankEnvironment, TheNodeKnowsItsUsers) {
   EXPECT_EQ(env.at("RANK"), "1");
 }
 
+// Two clusters may give their tasks the same numbers, on one machine.
+TEST(RankEnvironment, NoTwoRanksOfAMachineHaveOneMarker) {
+  const RankInfo place{.scheduler = "s", .task = 7};
+  RankInfo other = place;
+  other.scheduler = "t";
+  EXPECT_NE(rank_marker(place), rank_marker(other));
+  other = place;
+  other.local_rank = 1;
+  EXPECT_NE(rank_marker(place), rank_marker(other));
+}
+
 TEST(RankEnvironment, WhatTheTaskHasIsKept) {
   const auto env = environment_of({"HOME=/scratch", "PATH=/venv/bin", "USER=", "X=1"}, kAccount);
   EXPECT_EQ(env.at("HOME"), "/scratch");
