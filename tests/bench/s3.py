@@ -59,7 +59,8 @@ class Gateway:
         self.process.wait()
 
     def rclone(self, *words):
-        env = {"PATH": os.environ["PATH"], "HOME": "/proc/nonexistent", "RCLONE_CONFIG_FF_TYPE": "s3",
+        env = {"PATH": os.environ["PATH"], "HOME": "/proc/nonexistent",
+               "RCLONE_CONFIG_FF_TYPE": "s3",
                "RCLONE_CONFIG_FF_PROVIDER": "Other",
                "RCLONE_CONFIG_FF_ENDPOINT": f"http://127.0.0.1:{self.port}",
                "RCLONE_CONFIG_FF_ACCESS_KEY_ID": self.keys["AWS_ACCESS_KEY_ID"],
