@@ -14,6 +14,7 @@
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
 #include "cmd/serve_kv_cache.h"
+#include "cmd/serve_kv_exposure.h"
 #include "cmd/serve_kv_s3.h"
 #include "cmd/serve_kv_sockets.h"
 #include "platform/base/audit.h"
@@ -61,24 +62,6 @@ Result<void> check_kv(const ServeKvOptions& options, const GatewaySockets& socke
   FF_TRY(check_s3_options(options.s3, sockets.s3.has_value()));
   FF_TRY(check_kv_cache_options(options.cache));
   return check_server_options(options.daemon.net);
-}
-
-// Clients prove who they are with passwords, which no network may see.
-Result<void> check_exposure(const net::TransportOptions& transport, const net::Address& listening) {
-  if (rpc::is_local(listening)) return {};
-  if (transport.keyring == nullptr) {
-    Error error = fail(Errc::refused, "{}: other machines could connect, but there is no key",
-                       listening.text());
-    error.hint = "Give the key of the cluster with --key, or listen on 127.0.0.1.";
-    return error;
-  }
-  if (transport.certificates != nullptr || transport.trusted_network) return {};
-  Error error = fail(Errc::refused, "{}: clients would send their tokens without encryption",
-                     listening.text());
-  error.hint =
-      "Set net.tls-cert, net.tls-key and net.tls-ca for TLS, or net.security = \"trusted-network\" "
-      "where nobody can read the network.";
-  return error;
 }
 
 Result<void> check_root_key(const net::TransportOptions& transport) {
@@ -300,7 +283,12 @@ Result<void> run_serve_kv(Session& session, const ServeKvOptions& options) {
   FF_TRY(check_root_key(transport));
   FF_TRY(auto wanted, net::parse_address(options.daemon.listen));
   if (sockets.redis) wanted = sockets.redis->address;
-  FF_TRY(check_exposure(transport, wanted));
+  FF_TRY(check_exposure(
+      wanted, {.has_keys = transport.keyring != nullptr,
+               .encrypted = transport.certificates != nullptr || transport.trusted_network,
+               .sent = "their tokens",
+               .hint = "Set net.tls-cert, net.tls-key and net.tls-ca for TLS, or net.security = "
+                       "\"trusted-network\" where nobody can read the network."}));
   raise_descriptor_limit();
   KvServer server(session, options, std::move(sockets), std::move(transport));
   return server.run(wanted);

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "cmd/cli/cancel_on_stop.h"
+#include "cmd/cli/daemon.h"
+#include "cmd/serve_kv_exposure.h"
 #include "platform/base/gate.h"
 #include "platform/http/server.h"
 #include "platform/io/files.h"
@@ -24,30 +26,10 @@ namespace {
 constexpr int64_t kKvCacheDrainNs = 5 * kSecond;
 constexpr int64_t kProbeNs = kSecond;  // for a connection to another gateway
 
-// Tokens prove who asks, and anybody could read and use them.
-Result<void> check_kv_cache_exposure(const KvCacheServer::Options& options,
-                                     const net::Address& address) {
-  if (rpc::is_local(address)) return {};
-  if (!options.keys) {
-    Error error = fail(Errc::refused, "{}: other machines could connect, but there is no key",
-                       address.text());
-    error.hint = "Give the key of the cluster with --key, or listen on 127.0.0.1.";
-    return error;
-  }
-  if (options.cache.tls_cert || options.trusted_network) return {};
-  Error error =
-      fail(Errc::refused, "{}: clients would send their tokens without encryption", address.text());
-  error.hint =
-      "Give a certificate with --kv-cache-tls-cert and --kv-cache-tls-key, or set net.security = "
-      "\"trusted-network\" where nobody can read the network.";
-  return error;
-}
-
 // Where clients reach the service: at the host of the gateway, unless it listens on one of its own.
 std::string public_address(const net::Address& listening, const std::string& gateway_address) {
   net::Address address = listening;
-  const bool everywhere = address.host.empty() || address.host == "0.0.0.0" || address.host == "::";
-  if (!everywhere) return address.text();
+  if (!is_every_address(address)) return address.text();
   const auto gateway = net::parse_address(gateway_address);
   address.host = gateway && !gateway->is_unix() ? gateway->host : net::host_name();
   return address.text();
@@ -135,17 +117,20 @@ Result<std::unique_ptr<KvCacheServer>> KvCacheServer::open(const StopToken& stop
                                                            const gateway::PasswordCheck& passwords,
                                                            const Options& options) {
   FF_TRY(const auto address, net::parse_address(*options.cache.listen));
-  FF_TRY(check_kv_cache_exposure(options, address));
+  const KvCacheOptions& cache = options.cache;
+  FF_TRY(check_exposure(
+      address, {.has_keys = options.keys,
+                .encrypted = cache.tls_cert || options.trusted_network,
+                .sent = "their tokens",
+                .hint = "Give a certificate with --kv-cache-tls-cert and --kv-cache-tls-key, or "
+                        "set net.security = \"trusted-network\" where nobody can read the "
+                        "network."}));
   http::ServerOptions server;
   server.connections_max = 10'000;
-  if (options.cache.tls_cert) {
-    io::SystemDisk local;
-    FF_TRY(server.certificates,
-           net::TlsContext::make(
-               local, {.cert = *options.cache.tls_cert, .key = *options.cache.tls_key, .ca = {}}));
-  }
+  io::SystemDisk local;
+  FF_TRY(server.certificates, gateway_certificate(local, cache.tls_cert, cache.tls_key));
   std::unique_ptr<KvCacheServer> made(new KvCacheServer());
-  const std::string scheme = options.cache.tls_cert ? "https" : "http";
+  const std::string scheme = cache.tls_cert ? "https" : "http";
   made->impl_ = std::make_unique<Impl>(loop, std::move(server), scheme);
   auto started = made->impl_->start(stop, rng, metrics, disk, passwords, options, address);
   if (!started) {

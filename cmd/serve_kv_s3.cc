@@ -28,32 +28,6 @@ constexpr int64_t kS3DrainNs = 5 * kSecond;
 // More would wait for the loop, which receives and sends all bytes.
 constexpr size_t kHashThreadsMax = 4;
 
-Result<std::shared_ptr<const net::TlsContext>> s3_certificates(io::Disk& disk,
-                                                               const S3Options& options) {
-  if (!options.tls_cert) return std::shared_ptr<const net::TlsContext>();
-  return net::TlsContext::make(disk,
-                               {.cert = *options.tls_cert, .key = *options.tls_key, .ca = {}});
-}
-
-// Signatures prove who asks, but anybody could read what is sent.
-Result<void> check_s3_exposure(const net::TransportOptions& transport, const S3Options& options,
-                               const net::Address& address) {
-  if (rpc::is_local(address)) return {};
-  if (transport.keyring == nullptr) {
-    Error error = fail(Errc::refused, "{}: other machines could connect, but there is no key",
-                       address.text());
-    error.hint = "Give the key of the cluster with --key, or listen on 127.0.0.1.";
-    return error;
-  }
-  if (options.tls_cert || transport.trusted_network) return {};
-  Error error =
-      fail(Errc::refused, "{}: clients would send objects without encryption", address.text());
-  error.hint =
-      "Give a certificate with --s3-tls-cert and --s3-tls-key, or set net.security = "
-      "\"trusted-network\" where nobody can read the network.";
-  return error;
-}
-
 }  // namespace
 
 class S3Gateway::Impl {
@@ -156,8 +130,13 @@ Result<std::unique_ptr<S3Gateway>> S3Gateway::open(const StopToken& stop, Metric
   }
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net, auth::Role::meta));
-  FF_TRY(check_s3_exposure(transport, options.s3, address));
-  FF_TRY(auto certificates, s3_certificates(disk, options.s3));
+  FF_TRY(check_exposure(
+      address, {.has_keys = transport.keyring != nullptr,
+                .encrypted = options.s3.tls_cert || transport.trusted_network,
+                .sent = "objects",
+                .hint = "Give a certificate with --s3-tls-cert and --s3-tls-key, or set "
+                        "net.security = \"trusted-network\" where nobody can read the network."}));
+  FF_TRY(auto certificates, gateway_certificate(disk, options.s3.tls_cert, options.s3.tls_key));
   http::ServerOptions server;
   server.certificates = std::move(certificates);
   s3::ServiceOptions service;

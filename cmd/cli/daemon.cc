@@ -60,6 +60,11 @@ void notify_systemd(const std::string& state) {
                  static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size));
 }
 
+bool is_every_address(const net::Address& address) {
+  if (address.is_unix()) return false;
+  return address.host.empty() || address.host == "0.0.0.0" || address.host == "::";
+}
+
 Result<std::string> advertised_address(const DaemonOptions& options,
                                        const net::Address& listening) {
   if (options.advertise) {
@@ -68,8 +73,7 @@ Result<std::string> advertised_address(const DaemonOptions& options,
     return address.text();
   }
   net::Address address = listening;
-  const bool everywhere = address.host.empty() || address.host == "0.0.0.0" || address.host == "::";
-  if (!address.is_unix() && everywhere) address.host = net::host_name();
+  if (is_every_address(address)) address.host = net::host_name();
   return address.text();
 }
 

@@ -37,6 +37,8 @@ struct DaemonOptions {
 // the default of --listen, `section` the section of ff.toml.
 void declare_daemon(Command& command, DaemonOptions& options, const std::string& section);
 
+// Whether a daemon that listens there does so on every address of this machine.
+bool is_every_address(const net::Address& address);
 // The address at which other processes reach a daemon that listens at `listening`.
 Result<std::string> advertised_address(const DaemonOptions& options, const net::Address& listening);
 

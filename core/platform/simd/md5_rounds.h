@@ -32,8 +32,8 @@ constexpr Md5Step kMd5Steps[64] = {
     {0xF7537E82, 4, 6},  {0xBD3AF235, 11, 10}, {0x2AD7D2BB, 2, 15},  {0xEB86D391, 9, 21},
 };
 
-// `V` has the words of all lanes, with +, &, | and ^. `Ops` rotates, and has the four functions.
-// `word(i)`: of the block.
+// `V` has a word of each lane, with +. `Ops` repeats a constant, rotates, and has the functions of
+// the rounds. `words`: of the block.
 template <class Ops, class V, int kFirst, int kLast>
 inline __attribute__((always_inline)) void md5_steps(V& a, V& b, V& c, V& d, const V (&words)[16]) {
   if constexpr (kFirst < kLast) {

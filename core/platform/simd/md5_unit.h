@@ -22,69 +22,46 @@ struct Md5Vector {
 };
 
 template <size_t kLanes>
+using Md5Words = typename Md5Vector<kLanes>::Words;
+
+#ifdef FF_MD5_AVX512
+// The function of three bits that a truth table gives, in one instruction. Also the rotations of
+// 16 lanes are one, as the compiler sees them itself; GCC 12 warns in the intrinsic for these.
+template <int kTable>
+inline __attribute__((always_inline)) Md5Words<4> of_table(Md5Words<4> x, Md5Words<4> y,
+                                                           Md5Words<4> z) {
+  return (Md5Words<4>)_mm_ternarylogic_epi32((__m128i)x, (__m128i)y, (__m128i)z, kTable);
+}
+template <int kTable>
+inline __attribute__((always_inline)) Md5Words<8> of_table(Md5Words<8> x, Md5Words<8> y,
+                                                           Md5Words<8> z) {
+  return (Md5Words<8>)_mm256_ternarylogic_epi32((__m256i)x, (__m256i)y, (__m256i)z, kTable);
+}
+template <int kTable>
+inline __attribute__((always_inline)) Md5Words<16> of_table(Md5Words<16> x, Md5Words<16> y,
+                                                            Md5Words<16> z) {
+  return (Md5Words<16>)_mm512_ternarylogic_epi32((__m512i)x, (__m512i)y, (__m512i)z, kTable);
+}
+#endif
+
+template <size_t kLanes>
 struct Md5Ops {
-  using V = typename Md5Vector<kLanes>::Words;
+  using V = Md5Words<kLanes>;
   static V all(uint32_t word) { return V{} + word; }
   template <int kBits>
   static V turn(V v) {
     return (v << kBits) | (v >> (32 - kBits));
   }
+#ifdef FF_MD5_AVX512
+  static V choose(V x, V y, V z) { return of_table<0xCA>(x, y, z); }
+  static V parity(V x, V y, V z) { return of_table<0x96>(x, y, z); }
+  static V last(V x, V y, V z) { return of_table<0x39>(x, y, z); }
+#else
   static V choose(V x, V y, V z) { return z ^ (x & (y ^ z)); }
   static V parity(V x, V y, V z) { return x ^ y ^ z; }
   static V last(V x, V y, V z) { return y ^ (x | ~z); }
-};
-
-#ifdef FF_MD5_AVX512
-// One instruction for each function, and for each rotation.
-template <>
-struct Md5Ops<4> {
-  using V = typename Md5Vector<4>::Words;
-  static V all(uint32_t word) { return V{} + word; }
-  template <int kBits>
-  static V turn(V v) {
-    return (V)_mm_rol_epi32((__m128i)v, kBits);
-  }
-  template <int kTable>
-  static V of(V x, V y, V z) {
-    return (V)_mm_ternarylogic_epi32((__m128i)x, (__m128i)y, (__m128i)z, kTable);
-  }
-  static V choose(V x, V y, V z) { return of<0xCA>(x, y, z); }
-  static V parity(V x, V y, V z) { return of<0x96>(x, y, z); }
-  static V last(V x, V y, V z) { return of<0x39>(x, y, z); }
-};
-template <>
-struct Md5Ops<8> {
-  using V = typename Md5Vector<8>::Words;
-  static V all(uint32_t word) { return V{} + word; }
-  template <int kBits>
-  static V turn(V v) {
-    return (V)_mm256_rol_epi32((__m256i)v, kBits);
-  }
-  template <int kTable>
-  static V of(V x, V y, V z) {
-    return (V)_mm256_ternarylogic_epi32((__m256i)x, (__m256i)y, (__m256i)z, kTable);
-  }
-  static V choose(V x, V y, V z) { return of<0xCA>(x, y, z); }
-  static V parity(V x, V y, V z) { return of<0x96>(x, y, z); }
-  static V last(V x, V y, V z) { return of<0x39>(x, y, z); }
-};
-template <>
-struct Md5Ops<16> {
-  using V = typename Md5Vector<16>::Words;
-  static V all(uint32_t word) { return V{} + word; }
-  template <int kBits>
-  static V turn(V v) {
-    return (v << kBits) | (v >> (32 - kBits));  // vprold; GCC 12 warns in its intrinsic
-  }
-  template <int kTable>
-  static V of(V x, V y, V z) {
-    return (V)_mm512_ternarylogic_epi32((__m512i)x, (__m512i)y, (__m512i)z, kTable);
-  }
-  static V choose(V x, V y, V z) { return of<0xCA>(x, y, z); }
-  static V parity(V x, V y, V z) { return of<0x96>(x, y, z); }
-  static V last(V x, V y, V z) { return of<0x39>(x, y, z); }
-};
 #endif
+};
 
 // Words 4 * `quarter` to 4 * `quarter` + 3 of the block of four lanes, by word.
 inline __attribute__((always_inline)) void transpose(const unsigned char* const* data, size_t at,
@@ -103,8 +80,8 @@ inline __attribute__((always_inline)) void transpose(const unsigned char* const*
 
 // The 16 words of a block of all lanes. Vectors of more than four lanes go through memory.
 template <size_t kLanes>
-inline __attribute__((always_inline)) void load_block(
-    const unsigned char* const* data, typename Md5Vector<kLanes>::Words (&words)[16]) {
+inline __attribute__((always_inline)) void load_block(const unsigned char* const* data,
+                                                      Md5Words<kLanes> (&words)[16]) {
   alignas(64) __m128i parts[16][kLanes / 4];
   for (size_t quarter = 0; quarter < 4; quarter++) {
     for (size_t four = 0; four < kLanes / 4; four++) {
@@ -119,7 +96,7 @@ inline __attribute__((always_inline)) void load_block(
 template <size_t kLanes>
 void run_lanes(uint32_t* const* states, const unsigned char* const* data, size_t lanes,
                size_t blocks) {
-  using V = typename Md5Vector<kLanes>::Words;
+  using V = Md5Words<kLanes>;
   const unsigned char* from[kLanes];
   V state[4];
   for (size_t lane = 0; lane < kLanes; lane++) {
