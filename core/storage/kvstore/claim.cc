@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "platform/base/text.h"
@@ -33,14 +32,6 @@ Result<std::string> read_fixed(io::Disk& disk, const std::string& path) {
     return fail(Errc::corrupt, "{}: {} bytes instead of {}", path, bytes.size(), kClaimBytes);
   }
   return bytes;
-}
-
-std::optional<uint64_t> parse_hex(std::string_view digits) {
-  uint64_t number = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, number, 16);
-  if (error != std::errc() || stop != end) return {};
-  return number;
 }
 
 std::string numbered(std::string_view prefix, uint64_t number) {

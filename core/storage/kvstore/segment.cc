@@ -18,13 +18,6 @@ namespace {
 constexpr uint64_t kScanPiece = kMiB;
 constexpr uint64_t kGrowthPiece = 4 * kKiB;  // mostly nothing has been added
 
-std::optional<uint64_t> parse_hex16(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (text.size() != 16 || error != std::errc() || end != text.data() + text.size()) return {};
-  return value;
-}
-
 IndexedRecord indexed(const RecordView& record, uint64_t offset, uint32_t length,
                       std::string_view secret) {
   KeyHash hash;
@@ -121,6 +114,14 @@ Task<Result<std::optional<SegmentIndex>>> read_footer(io::AsyncQueue& queue,
 
 }  // namespace
 
+std::optional<uint64_t> parse_hex(std::string_view digits) {
+  uint64_t value = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, value, 16);
+  if (error != std::errc() || stop != end) return {};
+  return value;
+}
+
 ByteView ScanWindow::at(uint64_t offset) const { return as_bytes(bytes_).subspan(offset - begin_); }
 
 Task<Result<bool>> ScanWindow::fill(uint64_t offset, uint64_t need) {
@@ -145,8 +146,9 @@ std::string segment_file(SegmentName name) {
 std::optional<SegmentName> parse_segment_file(std::string_view name) {
   const auto parts = split(name, '-');
   if (parts.size() != 3 || parts[0] != "seg") return {};
-  const auto epoch = parse_hex16(parts[1]);
-  const auto number = parse_hex16(parts[2]);
+  if (parts[1].size() != 16 || parts[2].size() != 16) return {};
+  const auto epoch = parse_hex(parts[1]);
+  const auto number = parse_hex(parts[2]);
   if (!epoch || !number) return {};
   return SegmentName{.epoch = *epoch, .number = *number};
 }

@@ -25,6 +25,8 @@ struct SegmentName {
 };
 std::string segment_file(SegmentName name);  // "seg-EPOCH-NUMBER", both in hex
 std::optional<SegmentName> parse_segment_file(std::string_view name);
+// A number in the name of a file.
+std::optional<uint64_t> parse_hex(std::string_view digits);
 
 // Of an open segment, by the partition that has it.
 struct Segment {
