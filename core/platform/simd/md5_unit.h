@@ -25,8 +25,8 @@ template <size_t kLanes>
 using Md5Words = typename Md5Vector<kLanes>::Words;
 
 #ifdef FF_MD5_AVX512
-// The function of three bits that a truth table gives, in one instruction. Also the rotations of
-// 16 lanes are one, as the compiler sees them itself; GCC 12 warns in the intrinsic for these.
+// The function of three bits that a truth table gives, in one instruction. The compiler makes one
+// of each rotation by itself.
 template <int kTable>
 inline __attribute__((always_inline)) Md5Words<4> of_table(Md5Words<4> x, Md5Words<4> y,
                                                            Md5Words<4> z) {
