@@ -188,7 +188,7 @@ std::string supervisor_program() {
 
 struct Supervision {
   std::string mount;
-  devcluster::Extras extras;
+  devcluster::OptionalDaemons extras;
   Fd pipe;  // devcluster/supervisor.h
 };
 
@@ -226,7 +226,7 @@ class SupervisorProcess {
 
   Result<void> start(const StopToken& stop, const devcluster::ClusterDir& folder,
                      const devcluster::ClusterConfig& config, const std::string& mount,
-                     devcluster::Extras extras) {
+                     devcluster::OptionalDaemons extras) {
     std::array<int, 2> ends = {};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "pipe");
     Supervision what{mount, extras, Fd(ends[0])};
@@ -296,7 +296,9 @@ class ClusterStarter {
   Result<void> poll_wait(const std::string& waits_for);
   Result<void> check_crash_loop() const;
   uint64_t free_space() const;  // bytes, on the disk of the folder
-  devcluster::Extras extras() const { return {.schedule = options_.schedule, .kv = options_.kv}; }
+  devcluster::OptionalDaemons extras() const {
+    return {.schedule = options_.schedule, .kv = options_.kv};
+  }
 
   Session& session_;
   const UpOptions& options_;

@@ -342,7 +342,8 @@ Result<bool> ClusterDir::purge() {
   return true;
 }
 
-Result<std::vector<std::string>> choose_ports(ClusterConfig& config, Extras extras, Rng& rng) {
+Result<std::vector<std::string>> choose_ports(ClusterConfig& config, OptionalDaemons extras,
+                                              Rng& rng) {
   std::set<uint16_t> taken;
   std::vector<std::string*> all = {&config.meta};
   for (std::string& address : config.storage) all.push_back(&address);

@@ -120,13 +120,14 @@ constexpr std::string_view kKeysAndValues = "kv";
 constexpr std::string_view kObjects = "objects";
 
 // What runs only on request.
-struct Extras {
+struct OptionalDaemons {
   bool schedule = false;  // a scheduler with its web page, and an agent
   bool kv = false;        // a gateway
 };
 
 // Chooses a local port for each daemon, below the ephemeral range. Existing ports are kept unless
 // another program uses them now; the returned messages tell the operator.
-Result<std::vector<std::string>> choose_ports(ClusterConfig& config, Extras extras, Rng& rng);
+Result<std::vector<std::string>> choose_ports(ClusterConfig& config, OptionalDaemons extras,
+                                              Rng& rng);
 
 }  // namespace ff::devcluster

@@ -27,7 +27,7 @@ struct ff_kv {
   ff::SystemClock clock = {};
   ff::StopToken stop{clock};
   ff::io::SystemDisk local = {};
-  std::unique_ptr<ff::bindings::KvStore> store = {};
+  std::unique_ptr<ff::bindings::KvClient> store = {};
 };
 
 namespace {
@@ -48,11 +48,11 @@ Result<void> open_kv(ff_kv& made, const ff_kv_options* given) {
   if (given == nullptr || given->size != sizeof *given) {
     return ff::fail(Errc::usage, "the options are null, or their size is not that of this version");
   }
-  ff::bindings::KvOptions options;
+  ff::bindings::KvClientOptions options;
   FF_TRY(options.path, ff::bindings::store_path(given->store));
   FF_TRY(options.max_age_ns, nanoseconds(given->max_age_seconds, "max_age_seconds"));
   FF_TRY(options.write_ns, nanoseconds(given->write_seconds, "write_seconds"));
-  FF_TRY(made.store, ff::bindings::open_kv_store(made.stop, made.local, options));
+  FF_TRY(made.store, ff::bindings::open_kv_client(made.stop, made.local, options));
   return {};
 }
 

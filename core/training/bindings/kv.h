@@ -18,9 +18,9 @@ namespace ff::bindings {
 constexpr uint64_t kNoValue = UINT64_MAX;
 
 // Thread-safe; calls block. Arrays of one call have one element for each key.
-class KvStore {
+class KvClient {
  public:
-  virtual ~KvStore() = default;
+  virtual ~KvClient() = default;
 
   virtual Result<void> refresh() = 0;
   // The bytes of each value, as stored; kNoValue: there is no such key.
@@ -36,15 +36,15 @@ class KvStore {
   virtual Result<uint64_t> remove(std::span<const std::string_view> keys) = 0;
 };
 
-struct KvOptions {
+struct KvClientOptions {
   std::string path;        // a folder, or ff://... as of a store of checkpoints
   int64_t max_age_ns = 0;  // kvstore::StoreReader::Options
   int64_t write_ns = 0;    // how long a change waits for a gateway that carries it out
 };
 
-// cmd/library/kv_store.cc defines it, because training/ does not include storage/. Settings as of
+// cmd/library/kv_client.cc defines it, because training/ does not include storage/. Settings as of
 // open_remote_store() (checkpoint.h).
-Result<std::unique_ptr<KvStore>> open_kv_store(const StopToken& stop, io::Disk& local,
-                                               const KvOptions& options);
+Result<std::unique_ptr<KvClient>> open_kv_client(const StopToken& stop, io::Disk& local,
+                                                 const KvClientOptions& options);
 
 }  // namespace ff::bindings

@@ -47,9 +47,9 @@ struct KvWrite {
   Error last = {};  // why some are pending
 };
 
-class GatewayKv final : public KvStore {
+class GatewayKv final : public KvClient {
  public:
-  GatewayKv(io::Disk& local, const KvOptions& options, cmd::NetOptions net)
+  GatewayKv(io::Disk& local, const KvClientOptions& options, cmd::NetOptions net)
       : local_(local), options_(options), net_(std::move(net)), loop_(clock_), calls_(loop_) {}
   ~GatewayKv() override;
   Result<void> open(const StopToken& stop, const std::string& meta);
@@ -74,7 +74,7 @@ class GatewayKv final : public KvStore {
   GatewayClient& client_of(const std::string& address);
 
   io::Disk& local_;
-  const KvOptions options_;
+  const KvClientOptions options_;
   const cmd::NetOptions net_;
   SystemClock clock_;
   SystemLoop loop_;
@@ -290,8 +290,8 @@ Result<uint64_t> GatewayKv::remove(Keys keys) {
 
 }  // namespace
 
-Result<std::unique_ptr<KvStore>> open_kv_store(const StopToken& stop, io::Disk& local,
-                                               const KvOptions& options) {
+Result<std::unique_ptr<KvClient>> open_kv_client(const StopToken& stop, io::Disk& local,
+                                                 const KvClientOptions& options) {
   std::string meta = cmd::kDefaultMeta;
   cmd::NetOptions net;
   cmd::Command settings("kv", "the settings of ff checkpoint");
@@ -300,7 +300,7 @@ Result<std::unique_ptr<KvStore>> open_kv_store(const StopToken& stop, io::Disk& 
   FF_TRY(cmd::assign_settings(settings));
   auto store = std::make_unique<GatewayKv>(local, options, std::move(net));
   FF_TRY(store->open(stop, meta));
-  return std::unique_ptr<KvStore>(std::move(store));
+  return std::unique_ptr<KvClient>(std::move(store));
 }
 
 }  // namespace ff::bindings
