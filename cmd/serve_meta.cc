@@ -109,7 +109,7 @@ Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
          KvStore::open(session.stop.clock(), options.kv, KvStore::Access::exclusive));
   for (const std::string& warning : store->warnings()) log_warning(warning);
   const uint64_t loops = options.loops.value_or(default_loops(*store));
-  daemon->start_shards(static_cast<uint32_t>(loops), Daemon::Cpus::any);
+  daemon->start_shards(static_cast<uint32_t>(loops));
   const auto engine = store->engine(daemon->loop(), daemon->rng(), daemon->metrics());
   auth::Keyring* const keyring = daemon->client().transport.keyring();
   if (keyring != nullptr && !keyring->root()) return needs_root_key(*keyring);

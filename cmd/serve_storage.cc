@@ -109,9 +109,9 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
                                          "serve-storage", options.name.value_or("")));
   io::SystemDisk disk;
   FF_TRY(const std::string boot, boot_id(disk));
-  daemon->start_shards(
+  daemon->start_pinned_shards(
       static_cast<uint32_t>(options.shards.value_or(default_shards(options.disks.size()))),
-      Daemon::Cpus::own);
+      options.node.value_or(0));
   std::vector<chain::ShardContext> shards = {{daemon->client(), daemon->router()}};
   for (const auto& shard : daemon->shards()) shards.push_back({shard->client, shard->router});
   FF_TRY(const ByteSpan arena,
@@ -170,7 +170,8 @@ void declare_serve_storage(Command& storage) {
   storage
       .option("--shards", number(options.shards, "N"),
               "Number of loops, each on a CPU of its own with the disks that it owns; default: one "
-              "per CPU, up to 16, but not more than disks")
+              "per CPU, up to 16, but not more than disks. Nodes of one machine with successive "
+              "numbers use different CPUs")
       .config("serve-storage.shards");
   storage
       .option("--name", text(options.name, "NAME"),

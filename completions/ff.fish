@@ -1845,7 +1845,7 @@ complete -c ff -n '__ff_at "serve-meta"' -l help -s h -d 'Print help: -h in shor
 complete -c ff -n '__ff_at "serve-storage"' -l disk -x -a '(__fish_complete_directories)' -d 'Directory of a disk'
 complete -c ff -n '__ff_at "serve-storage"' -l meta -x -d 'Addresses of the cluster managers (\'ff serve-meta\')'
 complete -c ff -n '__ff_at "serve-storage"' -l node -x -d 'Number of a new node; without it ff draws one. For an existing node ff checks it'
-complete -c ff -n '__ff_at "serve-storage"' -l shards -x -d 'Number of loops, each on a CPU of its own with the disks that it owns; default: one per CPU, up to 16, but not more than disks'
+complete -c ff -n '__ff_at "serve-storage"' -l shards -x -d 'Number of loops, each on a CPU of its own with the disks that it owns; default: one per CPU, up to 16, but not more than disks. Nodes of one machine with successive numbers use different CPUs'
 complete -c ff -n '__ff_at "serve-storage"' -l name -x -d 'Name for operators; without it the name of the machine'
 complete -c ff -n '__ff_at "serve-storage"' -l failure-domain -x -d 'Rack or host whose nodes fail together; no chain has two targets in one failure domain'
 complete -c ff -n '__ff_at "serve-storage"' -l format -d 'Format directories that are not disks yet'

@@ -149,7 +149,7 @@ Daemon::Daemon(Session& session, const DaemonOptions& options, std::string name,
 
 Daemon::~Daemon() = default;
 
-Daemon::Shard::Shard(Daemon& daemon, std::optional<uint32_t> cpu)
+Daemon::Shard::Shard(Daemon& daemon, std::optional<size_t> cpu)
     : loop(daemon.session_.stop.clock()),
       client{loop, daemon.transport_, grants, daemon.metrics_, rng, daemon.identity()},
       server(loop, daemon.transport_, router, daemon.metrics_, daemon.identity(), daemon.limits()),
@@ -163,12 +163,20 @@ Daemon::Shard::~Shard() {
   thread.join();
 }
 
-void Daemon::start_shards(uint32_t count, Cpus cpus) {
-  const bool pins = cpus == Cpus::own && count > 1;
-  if (cpus == Cpus::own) limits_divisor_ = count;
-  if (pins) pin_thread(0);
+// The kernel wakes a process that is sent a message on the CPU of the sender when it takes the
+// others for busy, as it does in virtual machines whose idle CPUs the host has put to sleep.
+void Daemon::start_pinned_shards(uint32_t count, uint64_t place) {
+  limits_divisor_ = count;
+  const size_t first = place * count;
+  pin_thread(first);
   for (uint32_t number = 1; number < count; ++number) {
-    shards_.push_back(std::make_unique<Shard>(*this, pins ? std::optional(number) : std::nullopt));
+    shards_.push_back(std::make_unique<Shard>(*this, first + number));
+  }
+}
+
+void Daemon::start_shards(uint32_t count) {
+  for (uint32_t number = 1; number < count; ++number) {
+    shards_.push_back(std::make_unique<Shard>(*this, std::nullopt));
   }
 }
 

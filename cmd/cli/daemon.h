@@ -84,7 +84,7 @@ class Daemon {
   // A shard beside the first one: another loop, in a thread of its own, with its own methods and
   // connections. Clients name the shard that they connect to (net::Address::shard).
   struct Shard {
-    Shard(Daemon& daemon, std::optional<uint32_t> cpu);
+    Shard(Daemon& daemon, std::optional<size_t> cpu);
     ~Shard();
     SystemLoop loop;
     auth::SecureRng rng;
@@ -95,11 +95,12 @@ class Daemon {
     Gate calls{loop};  // for run_on()
     std::thread thread;
   };
-  // Starts shards until there are `count`, with the first one: each on a CPU of its own, for
-  // clients that use all of them; or on any, for clients that use one. Their loops run until the
-  // daemon is destroyed. Call once, before run().
-  enum class Cpus : uint8_t { own, any };
-  void start_shards(uint32_t count, Cpus cpus);
+  // Starts shards until there are `count`, with the first one, for clients that use all of them.
+  // Each loop stays on a CPU of its own: daemons of one machine with successive values of `place`
+  // use different ones. Their loops run until the daemon is destroyed. Call once, before run().
+  void start_pinned_shards(uint32_t count, uint64_t place);
+  // The same for clients that use one of them, on any CPU.
+  void start_shards(uint32_t count);
   const std::vector<std::unique_ptr<Shard>>& shards() const { return shards_; }
 
   // Serves until the stop token of the session ends.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "e2e/child.h"
+#include "platform/base/cpus.h"
 
 namespace ff::test {
 namespace {
@@ -96,6 +97,30 @@ TEST_F(StorageShards, TheirNumberChangesWithAnyRestart) {
   }
   node_->signal(SIGTERM);
   EXPECT_EQ(node_->finish(), 0) << node_->err;
+}
+
+// The line Cpus_allowed_list of proc(5), for the first thread: "0" or "0-1".
+std::string cpus_of(pid_t pid) {
+  const std::string status = read_file("/proc/" + std::to_string(pid) + "/status");
+  const std::string key = "Cpus_allowed_list:\t";
+  const size_t at = status.find(key) + key.size();
+  return status.substr(at, status.find('\n', at) - at);
+}
+
+TEST_F(StorageShards, NodesOfOneMachineUseDifferentCpus) {
+  start_meta();
+  ASSERT_EQ(ff({"admin", "init"}).exit, 0);
+  std::vector<std::string> cpus;
+  for (const std::string node : {"1", "2"}) {
+    Child daemon(Launch{.argv = {FF_BINARY, "serve-storage", "--listen", "127.0.0.1:0", "--meta",
+                                 meta_at_, "--node", node, "--disk", dir_ / ("disk" + node)}});
+    listening_at(daemon);
+    cpus.push_back(cpus_of(daemon.pid()));
+    EXPECT_EQ(cpus.back().find_first_not_of("0123456789"), std::string::npos) << cpus.back();
+    daemon.signal(SIGTERM);
+    EXPECT_EQ(daemon.finish(), 0) << daemon.err;
+  }
+  EXPECT_EQ(cpus[0] != cpus[1], usable_cpus().size() > 1);
 }
 
 TEST_F(StorageShards, ANumberThatMakesNoSenseIsRefused) {

@@ -129,7 +129,7 @@ CHAIN = {
         (
             "core/storage/chunk/chunk_store_open.cc",
             "  keep_newest(target->second.channels, channel, result);\n  return {};",
-            "  (void)channel;\n  return {};",
+            "  (void)channel, (void)result;\n  return {};",
         )
     ],
     # Alone it does no harm: no target serves before it has settled what is pending.

@@ -13,6 +13,7 @@
 
 #include "platform/base/gate.h"
 #include "platform/base/metrics.h"
+#include "platform/base/point_step.h"
 #include "platform/base/rng.h"
 #include "platform/base/text.h"
 #include "platform/io/files.h"
@@ -24,10 +25,11 @@ namespace ff::kvstore {
 
 inline const std::string kFolder = "/kv";
 
-// How many seeds a random test runs: FF_KVSTORE_SEEDS, or a few.
+// How many seeds a random test runs: FF_KVSTORE_SEEDS, or a few, fewer under the sanitizers.
 inline uint64_t seeds(uint64_t few) {
+  const uint64_t some = (few + kPointStep - 1) / kPointStep;
   const char* const given = std::getenv("FF_KVSTORE_SEEDS");
-  return given == nullptr ? few : parse_u64(given).value_or(few);
+  return given == nullptr ? some : parse_u64(given).value_or(some);
 }
 
 inline Change put(std::string key, std::string value, int64_t expires_ms = 0) {
