@@ -102,11 +102,7 @@ void Agreement::lose(uint32_t node) {
   const uint32_t before = coordinator();
   lost_[node] = true;
   if (is_excluded()) return;
-  for (Heard& heard : heard_) {
-    if (heard.via != node) continue;
-    heard.via.reset();
-    heard.successor_vote.reset();
-  }
+  for (Heard& heard : heard_) heard.successors.erase(node);
   if (coordinator() != before) {
     if (active_) announce();
     pass_on_all();
@@ -152,16 +148,13 @@ void Agreement::pass_on_all() {
   for (const auto& [node, successor] : successors_) pass_on(node);
 }
 
-void Agreement::hear_successor(uint32_t via, uint32_t node, Kind kind, const Vote& vote) {
-  Heard& heard = heard_[node];
+void Agreement::hear_successor(uint32_t from, uint32_t node, Kind kind, const Vote& vote) {
+  auto& successors = heard_[node].successors;
   if (kind == kGone) {
-    if (heard.via != via) return;
-    heard.via.reset();
-    heard.successor_vote.reset();
+    successors.erase(from);
     return;
   }
-  heard.via = via;
-  heard.successor_vote = kind == kVote ? std::optional(vote) : std::nullopt;
+  successors[from] = kind == kVote ? std::optional(vote) : std::nullopt;
   if (kind == kVote) active_ = true;
 }
 
@@ -169,13 +162,15 @@ std::optional<Agreement::Vote> Agreement::successor_vote(uint32_t node) const {
   const Heard& heard = heard_[node];
   // There is none, or the lost leader should have joined.
   if (members_[node] == 1 || (is_of_joining(ballot()) && has_rank(members_[node], 0))) return Vote{};
-  if (heard.successor_vote) return heard.successor_vote;
+  for (const auto& [from, vote] : heard.successors) {
+    if (vote) return vote;
+  }
   return heard.given_up ? std::optional<Vote>(std::in_place) : std::nullopt;
 }
 
 bool Agreement::misses_successor(uint32_t node) const {
   return active_ && !is_excluded() && coordinator() == self_ && members_[node] != 0 &&
-         lost_[node] && !heard_[node].via && !successor_vote(node);
+         lost_[node] && heard_[node].successors.empty() && !successor_vote(node);
 }
 
 void Agreement::give_up(uint32_t node) {

@@ -80,9 +80,9 @@ class Agreement {
   struct Heard {
     bool entered = false;
     std::optional<Vote> vote = {};
-    // Of a lost node: whom its successor reports to, and what it has voted.
-    std::optional<uint32_t> via = {};
-    std::optional<Vote> successor_vote = {};
+    // Of a lost node: what its successors have voted, by the member they report to. The last word
+    // of one may arrive after the first of the next one, which reports to another member.
+    std::map<uint32_t, std::optional<Vote>> successors = {};
     bool given_up = false;
   };
   struct Successor {
@@ -96,7 +96,7 @@ class Agreement {
   void announce();
   void pass_on(uint32_t node);
   void pass_on_all();
-  void hear_successor(uint32_t via, uint32_t node, Kind kind, const Vote& vote);
+  void hear_successor(uint32_t from, uint32_t node, Kind kind, const Vote& vote);
   void decide_if_settled(bool is_over);
   void adopt(std::vector<Vote> votes);
 
