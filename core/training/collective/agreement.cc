@@ -85,7 +85,7 @@ Result<void> Agreement::handle(uint32_t node, ByteView message) {
     active_ = true;
     adopt(std::move(votes));
   } else if (of != node) {
-    hear_successor(node, of, static_cast<Kind>(kind), votes.front());
+    if (!lost_[node]) hear_successor(node, of, static_cast<Kind>(kind), votes.front());
   } else {
     active_ = true;
     if (members_[node] != 0 && !lost_[node]) {

@@ -73,7 +73,9 @@ Result<SuccessorDecision> parse_decision(ByteView bytes, size_t nodes) {
   MessageReader reader(bytes);
   SuccessorDecision decision;
   decision.ballot = reader.read<uint32_t>();
-  decision.all_joined = reader.read<uint32_t>() != 0;
+  const auto all_joined = reader.read<uint32_t>();
+  if (all_joined > 1) reader.set_malformed();
+  decision.all_joined = all_joined == 1;
   if (!is_of_joining(decision.ballot)) {
     for (size_t node = 0; node < nodes; node++) decision.nodes.push_back(read_members(reader));
   }

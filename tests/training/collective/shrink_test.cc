@@ -36,8 +36,9 @@ std::vector<int32_t> survivors_of(const ShrinkCase& one) {
   return has_leader ? survivors : std::vector<int32_t>();
 }
 
-// The others wait for a successor of its leader, at most a quarter of operation_ns.
-bool loses_a_host(const ShrinkCase& one) {
+// Then some wait for a quarter of operation_ns: for a successor, or for a leader.
+bool waits_in_vain(const ShrinkCase& one) {
+  if (survivors_of(one).empty()) return true;
   uint32_t first = 0;
   for (const uint32_t ranks : one.nodes) {
     bool all = ranks > 1;
@@ -50,7 +51,7 @@ bool loses_a_host(const ShrinkCase& one) {
 
 CommunicatorOptions options_for(const ShrinkCase& one) {
   CommunicatorOptions options;
-  if (loses_a_host(one)) options.operation_ns = 12 * kSecond;
+  if (waits_in_vain(one)) options.operation_ns = 8 * kSecond;
   return options;
 }
 
