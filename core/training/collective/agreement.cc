@@ -125,7 +125,8 @@ void Agreement::remove_successor(uint32_t node) {
 }
 
 // Tells the coordinator where a successor stands. One that is ahead has acted on a decision that
-// its lost leader alone knew, or that is on its way to the coordinator as well: it has no vote here.
+// its lost leader alone knew, or that is on its way to the coordinator as well: it has no vote
+// here.
 void Agreement::pass_on(uint32_t node) {
   if (is_excluded()) return;
   Kind kind = kPending;
@@ -161,7 +162,8 @@ void Agreement::hear_successor(uint32_t from, uint32_t node, Kind kind, const Vo
 std::optional<Agreement::Vote> Agreement::successor_vote(uint32_t node) const {
   const Heard& heard = heard_[node];
   // There is none, or the lost leader should have joined.
-  if (members_[node] == 1 || (is_of_joining(ballot()) && has_rank(members_[node], 0))) return Vote{};
+  if (members_[node] == 1 || (is_of_joining(ballot()) && has_rank(members_[node], 0)))
+    return Vote{};
   for (const auto& [from, vote] : heard.successors) {
     if (vote) return vote;
   }

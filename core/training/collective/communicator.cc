@@ -127,7 +127,8 @@ Communicator::~Communicator() {
   operations.votes().cease(local_rank());  // the next rank may succeed this one
 }
 
-// With several hosts, once the job has failed: this rank may have to succeed the leader of its host.
+// With several hosts, once the job has failed: this rank may have to succeed the leader of its
+// host.
 void Communicator::stand_by() {
   if (local_rank() == 0 || stopping_.load()) return;
   stand_by_as_successor(*group_, {.world = *world_, .network = *network_}, stop_.clock(),

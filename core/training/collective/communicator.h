@@ -96,9 +96,9 @@ class Communicator {
   // in the order of their ranks, with the options and network of this one (shrink.h). First it lets
   // every operation of all ranks fail, then it waits for each rank that lives, at most
   // operation_ns; a rank that comes later gets an error, and is out. Of a part of the network that
-  // is cut off, the ranks do not go on with the rest. With several hosts, rank 0 of one of them must
-  // live until the shrink is over; of the other hosts any ranks may be lost (successor.h). Errors:
-  // those of Shrink::choose_members() and join().
+  // is cut off, the ranks do not go on with the rest. With several hosts, rank 0 of one of them
+  // must live until the shrink is over; of the other hosts any ranks may be lost (successor.h).
+  // Errors: those of Shrink::choose_members() and join().
   Result<std::unique_ptr<Communicator>> shrink(const StopToken& stop);
 
   uint32_t rank() const { return group_->self().first_rank + group_->self().rank; }

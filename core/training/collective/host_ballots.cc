@@ -60,7 +60,8 @@ void HostBallots::exclude(HostExclusion why) {
 
 bool HostBallots::is_over() const {
   const VoteTable votes = group_.operations().votes();
-  if (votes.exclusion() != HostExclusion::none || stored_ + 1 >= VoteTable::kBallotsMax) return true;
+  if (votes.exclusion() != HostExclusion::none || stored_ + 1 >= VoteTable::kBallotsMax)
+    return true;
   return stored_ > 0 && is_of_joining(stored_ - 1) && votes.decision(stored_ - 1) == kJoined;
 }
 

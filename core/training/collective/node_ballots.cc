@@ -24,15 +24,15 @@ NodeBallots::NodeBallots(Loop& loop, HostGroup& group, const World& world, uint3
       links_(std::move(links)),
       agreement_(ranks_of_nodes(world), self, links_.send),
       host_(group, self),
-      successor_links_(loop, std::move(listener), world, self,
-                       {.report = [this](uint32_t node,
-                                         const SuccessorReport& report) { hear(node, report); },
-                        .lost =
-                            [this](uint32_t node) {
-                              successors_.erase(node);
-                              agreement_.remove_successor(node);
-                              poll();
-                            }}),
+      successor_links_(
+          loop, std::move(listener), world, self,
+          {.report = [this](uint32_t node, const SuccessorReport& report) { hear(node, report); },
+           .lost =
+               [this](uint32_t node) {
+                 successors_.erase(node);
+                 agreement_.remove_successor(node);
+                 poll();
+               }}),
       gate_(loop) {}
 
 void NodeBallots::poll() {

@@ -67,7 +67,7 @@ class NodeBallots {
   bool storing_ = false;                      // store_decisions() runs
   uint32_t timed_ = UINT32_MAX;               // the ballot that the next three are of
   int64_t began_ns_ = 0;
-  uint32_t silent_ = 0;                      // coordinators that did not answer
+  uint32_t silent_ = 0;                     // coordinators that did not answer
   std::map<uint32_t, int64_t> missing_ns_;  // nodes that lack a successor, since when
   SuccessorLinks successor_links_;
   Gate gate_;

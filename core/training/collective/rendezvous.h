@@ -1,8 +1,8 @@
 // Rendezvous: how the nodes of a job find each other. Every node connects to the node of rank 0 and
 // describes itself (peer_handshake.h). Once all ranks have joined, rank 0 sends the table of all
-// nodes (world.h); then each pair of nodes makes a connection, rank 0 stops listening at the address
-// of the rendezvous and lets all of them start. Each node goes on listening at the address that the
-// table has of it, where successors connect (successor.h).
+// nodes (world.h); then each pair of nodes makes a connection, rank 0 stops listening at the
+// address of the rendezvous and lets all of them start. Each node goes on listening at the address
+// that the table has of it, where successors connect (successor.h).
 #pragma once
 
 #include <cstdint>

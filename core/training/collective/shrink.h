@@ -5,14 +5,14 @@
 //   joining        by split.h, as one group
 //   ballot 2n + 1  whether all have joined; if not, because one failed meanwhile, 2n + 2 follows
 //
-// On one host any rank decides, in the vote table. With several, the leader of each host, local rank
-// 0, counts the votes of its host, and the leaders agree over their connections (node_ballots.h).
-// When the leader of a host is gone, the lowest rank that is left on the host succeeds it: it reports
-// to any leader that lives (successor.h).
+// On one host any rank decides, in the vote table. With several, the leader of each host, local
+// rank 0, counts the votes of its host, and the leaders agree over their connections
+// (node_ballots.h). When the leader of a host is gone, the lowest rank that is left on the host
+// succeeds it: it reports to any leader that lives (successor.h).
 //
 // With several hosts, this is survived: the loss of any ranks at any time before or during a shrink
-// (of leaders, of successors, of whole hosts), as long as one leader lives until the shrink is over.
-// All ranks that get a new communicator get the same one; every other rank that lives gets an
+// (of leaders, of successors, of whole hosts), as long as one leader lives until the shrink is
+// over. All ranks that get a new communicator get the same one; every other rank that lives gets an
 // error, no later than the deadlines: operation_ns for ballot 2n, join_ns for joining, and some
 // seconds each for the hosts to agree. A leader or successor that is stopped (SIGSTOP) is lost at
 // these deadlines; if a leader is gone and the next rank stopped, its host does not go on. For a

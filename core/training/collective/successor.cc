@@ -52,7 +52,8 @@ class Successor {
   Task<void> serve(net::SystemTransport& transport) {
     Gate gate(loop_);
     gate.spawn(find_leaders(transport));
-    co_await poll_until(loop_, [&] { return is_over() || gate.running() == 0; });
+    const auto has_ended = [&] { return is_over() || gate.running() == 0; };
+    co_await poll_until(loop_, has_ended);
     co_await gate.close(fail(Errc::interrupted, "the ballots are over"));
   }
 
@@ -116,13 +117,13 @@ class Successor {
     if (!began_ns_ && (active_ == ballot + 1 || host_.has_vote())) began_ns_ = now_ns;
     const bool is_late = began_ns_ && now_ns - *began_ns_ >= host_.limit_ns();
     if (began_ns_ && !vote_) vote_ = host_.count(is_late);
-    const std::string message = encode_report(
-        {.ballot = ballot, .mark = host_.mark(world_.nodes.size()), .vote = vote_});
+    const std::string message =
+        encode_report({.ballot = ballot, .mark = host_.mark(world_.nodes.size()), .vote = vote_});
     if (message == last_report_) return;
     last_report_ = message;
-    link.send({.kind = net::FrameKind::call,
-               .method = static_cast<uint32_t>(SuccessorMethod::report)},
-              message);
+    link.send(
+        {.kind = net::FrameKind::call, .method = static_cast<uint32_t>(SuccessorMethod::report)},
+        message);
   }
 
   Task<void> receive_decisions(net::Connection& link) {
@@ -159,8 +160,8 @@ class Successor {
   const uint32_t node_;
   HostBallots host_;
   SystemLoop loop_;
-  uint32_t active_ = 0;           // the last ballot that is active elsewhere, + 1
-  uint32_t timed_ = UINT32_MAX;   // the ballot that the next two are of
+  uint32_t active_ = 0;          // the last ballot that is active elsewhere, + 1
+  uint32_t timed_ = UINT32_MAX;  // the ballot that the next two are of
   std::optional<int64_t> began_ns_;
   std::optional<NodeMembers> vote_;
   std::string last_report_;  // on this connection

@@ -38,8 +38,8 @@ Task<void> SuccessorLinks::accept() {
 
 Task<void> SuccessorLinks::serve(std::unique_ptr<net::IncomingConnection> incoming) {
   const int64_t until_ns = loop_.now_ns() + kGreetingNs;
-  auto opened = co_await with_deadline(loop_, until_ns, "a successor's handshake",
-                                       incoming->open(loop_));
+  auto opened =
+      co_await with_deadline(loop_, until_ns, "a successor's handshake", incoming->open(loop_));
   if (!opened) co_return;
   net::Connection& connection = **opened;
   const auto hello =
@@ -73,8 +73,8 @@ Task<Result<SuccessorHello>> SuccessorLinks::greet(net::Connection& connection) 
   }
   const bool is_right = hello.node < world_.nodes.size() && hello.node != self_ &&
                         hello.rank < world_.ranks() && world_.node_of(hello.rank) == hello.node;
-  if (!is_right) co_return fail(Errc::usage, "rank {} of node {} is no successor", hello.rank,
-                                hello.node);
+  if (!is_right)
+    co_return fail(Errc::usage, "rank {} of node {} is no successor", hello.rank, hello.node);
   if (refuses_) co_return fail(Errc::stale, "the other hosts go on without this one");
   co_return hello;
 }
@@ -95,8 +95,8 @@ Task<Result<void>> SuccessorLinks::receive(uint32_t node, net::Connection& conne
 void SuccessorLinks::send(uint32_t node, SuccessorMethod method, std::string_view message) {
   const auto found = links_.find(node);
   if (found == links_.end()) return;
-  found->second->send(
-      {.kind = net::FrameKind::call, .method = static_cast<uint32_t>(method)}, message);
+  found->second->send({.kind = net::FrameKind::call, .method = static_cast<uint32_t>(method)},
+                      message);
 }
 
 void SuccessorLinks::refuse_all() {

@@ -20,7 +20,9 @@ NodeMembers read_members(MessageReader& reader) {
   return members;
 }
 
-Error malformed_message() { return fail(Errc::corrupt, "a malformed message of a ballot arrived"); }
+Error malformed_ballot_message() {
+  return fail(Errc::corrupt, "a malformed message of a ballot arrived");
+}
 
 }  // namespace
 
@@ -55,7 +57,7 @@ Result<SuccessorHello> parse_hello(ByteView bytes) {
   hello.world = reader.read<uint64_t>();
   hello.node = reader.read<uint32_t>();
   hello.rank = reader.read<uint32_t>();
-  if (!reader.at_end()) return malformed_message();
+  if (!reader.at_end()) return malformed_ballot_message();
   return hello;
 }
 
@@ -65,7 +67,8 @@ Result<SuccessorReport> parse_report(ByteView bytes) {
   report.ballot = reader.read<uint32_t>();
   report.mark = reader.read<uint64_t>();
   if (reader.more()) report.vote = read_members(reader);
-  if (!reader.at_end() || report.ballot >= VoteTable::kBallotsMax) return malformed_message();
+  if (!reader.at_end() || report.ballot >= VoteTable::kBallotsMax)
+    return malformed_ballot_message();
   return report;
 }
 
@@ -79,7 +82,8 @@ Result<SuccessorDecision> parse_decision(ByteView bytes, size_t nodes) {
   if (!is_of_joining(decision.ballot)) {
     for (size_t node = 0; node < nodes; node++) decision.nodes.push_back(read_members(reader));
   }
-  if (!reader.at_end() || decision.ballot >= VoteTable::kBallotsMax) return malformed_message();
+  if (!reader.at_end() || decision.ballot >= VoteTable::kBallotsMax)
+    return malformed_ballot_message();
   return decision;
 }
 

@@ -250,11 +250,11 @@ class ThreeNodesTest : public testing::Test {
  protected:
   ThreeNodesTest() {
     for (uint32_t self = 0; self < 3; self++) {
-      nodes_.push_back(std::make_unique<Agreement>(
-          std::vector<RankSet>(3, kLeader | kOther), self,
-          [this, self](uint32_t to, const std::string& message) {
-            sent_.push_back({self, to, message});
-          }));
+      nodes_.push_back(
+          std::make_unique<Agreement>(std::vector<RankSet>(3, kLeader | kOther), self,
+                                      [this, self](uint32_t to, const std::string& message) {
+                                        sent_.push_back({self, to, message});
+                                      }));
     }
   }
   void deliver_to(const std::set<uint32_t>& receivers) {

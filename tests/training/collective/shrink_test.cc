@@ -145,7 +145,9 @@ TEST_P(ShrinkTest, TheOthersGoOnWithTheBitsOfANewJob) {
   }
   for (uint32_t rank = 0; rank < pids.size(); rank++) {
     const bool goes_on = std::ranges::find(wanted, static_cast<int32_t>(rank)) != wanted.end();
-    const int code = is_killed(one, rank) ? 128 + SIGKILL : goes_on ? kFailedAsExpected : kLeftBehind;
+    const int code = is_killed(one, rank) ? 128 + SIGKILL
+                     : goes_on            ? kFailedAsExpected
+                                          : kLeftBehind;
     EXPECT_EQ(exit_of(pids[rank]), code) << "rank " << rank << ", seed " << seed;
   }
   if (shape.empty()) return;
@@ -222,8 +224,7 @@ INSTANTIATE_TEST_SUITE_P(Of, ShrinkRaceTest,
                                          ShrinkCase{{1, 2, 1}, {3, 0}},
                                          ShrinkCase{{1, 2, 1}, {0, 2}}, ShrinkCase{{2, 2}, {1, 2}},
                                          // A leader, then its successor, or whom that reports to.
-                                         ShrinkCase{{1, 3}, {1, 2}},
-                                         ShrinkCase{{1, 2, 1}, {1, 0}}),
+                                         ShrinkCase{{1, 3}, {1, 2}}, ShrinkCase{{1, 2, 1}, {1, 0}}),
                          [](const testing::TestParamInfo<ShrinkCase>& one) {
                            return fmt::format("{}_of_{}", fmt::join(one.param.victims, "_"),
                                               fmt::join(one.param.nodes, "_"));

@@ -1,5 +1,5 @@
-// Successors of leaders (successor.h) beside the shrinks of shrink_test.cc: one that comes too late,
-// leaders that leave instead of dying, and processes that only say they were successors.
+// Successors of leaders (successor.h) beside the shrinks of shrink_test.cc: one that comes too
+// late, leaders that leave instead of dying, and processes that only say they were successors.
 #include "training/collective/successor.h"
 
 #include <sys/mman.h>
@@ -35,8 +35,8 @@ void run_until_failure(Communicator& ranks) {
 class SharedFlag {
  public:
   SharedFlag()
-      : flag_(new(::mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE,
-                         MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<bool>(false)) {}
+      : flag_(new (::mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<bool>(false)) {}
   ~SharedFlag() { ::munmap(flag_, sizeof *flag_); }
   SharedFlag(const SharedFlag&) = delete;
   SharedFlag& operator=(const SharedFlag&) = delete;
@@ -84,11 +84,10 @@ TEST_P(LateSuccessorTest, LearnsThatTheOthersWentOn) {
     const auto made = ranks.shrink(stop);
     if (made) return 5;
     std::fprintf(stderr, "%s\n", made.error().message.c_str());
-    const bool is_right =
-        others_live ? made.error().code == Errc::deadline &&
-                          contains(made.error().message, "go on without rank 2")
-                    : made.error().code == Errc::unreachable &&
-                          contains(made.error().message, "no other host answers");
+    const bool is_right = others_live ? made.error().code == Errc::deadline &&
+                                            contains(made.error().message, "go on without rank 2")
+                                      : made.error().code == Errc::unreachable &&
+                                            contains(made.error().message, "no other host answers");
     return is_right ? kFailedAsExpected : 6;
   });
   EXPECT_EQ(exit_of(leader), 128 + SIGKILL);
@@ -149,9 +148,9 @@ class FalseSuccessor {
                                          exchange(leader, hello)));
   }
   void report(const SuccessorReport& report) {
-    link_->send({.kind = net::FrameKind::call,
-                 .method = static_cast<uint32_t>(SuccessorMethod::report)},
-                encode_report(report));
+    link_->send(
+        {.kind = net::FrameKind::call, .method = static_cast<uint32_t>(SuccessorMethod::report)},
+        encode_report(report));
     run_task(loop_, flush());
   }
 
@@ -244,8 +243,7 @@ TEST(SuccessorMessagesTest, AreReadAsTheyWereWritten) {
   ASSERT_TRUE(decision.ok());
   EXPECT_EQ(decision->nodes[0].ranks, 6U);
   EXPECT_EQ(decision->nodes[1].ranks, 0U);
-  const auto odd =
-      parse_decision(as_bytes(encode_decision({.ballot = 5, .all_joined = true})), 2);
+  const auto odd = parse_decision(as_bytes(encode_decision({.ballot = 5, .all_joined = true})), 2);
   ASSERT_TRUE(odd.ok());
   EXPECT_TRUE(odd->all_joined);
   EXPECT_EQ(parse_decision(as_bytes(even), 3).error().code, Errc::corrupt);
