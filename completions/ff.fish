@@ -530,7 +530,7 @@ complete -c ff -n '__ff_at "allreduce bench"' -l check -s c -x -d 'Check the res
 complete -c ff -n '__ff_at "allreduce bench"' -l datatype -s d -x -a 'float double half bfloat16 f8e4m3 f8e5m2 int32 int64 uint8 all' -d 'Element type'
 complete -c ff -n '__ff_at "allreduce bench"' -l op -s o -x -a 'sum prod max min avg all' -d 'Reduction operation'
 complete -c ff -n '__ff_at "allreduce bench"' -l root -s r -x -d 'Root rank of broadcast, reduce, gather and scatter'
-complete -c ff -n '__ff_at "allreduce bench"' -l on-failure -x -a 'stop shrink' -d 'After the loss of a rank: stop, or measure with the ranks that are left. Rank 0 of the job must live, and rank 0 of each host for its other ranks'
+complete -c ff -n '__ff_at "allreduce bench"' -l on-failure -x -a 'stop shrink' -d 'After the loss of a rank: stop, or measure with the ranks that are left. Rank 0 of the job must live: it prints. Ranks of --nproc end with the first of their host'
 complete -c ff -n '__ff_at "allreduce bench"' -l nproc -x -d 'Ranks per host; without it, one per core'
 complete -c ff -n '__ff_at "allreduce bench"' -l hosts -x -d 'Start ranks on these hosts over ssh; ff must have the same path there. A slash separates hosts in different zones of the network: a,b/c,d'
 complete -c ff -n '__ff_at "allreduce bench"' -l ssh -x -d 'Program that runs a line on a host, called as COMMAND HOST LINE'

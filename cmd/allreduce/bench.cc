@@ -409,7 +409,7 @@ void declare_allreduce_bench(Command& bench) {
   bench
       .option("--on-failure", choice(options.job.on_failure, {"stop", "shrink"}),
               "After the loss of a rank: stop, or measure with the ranks that are left. Rank 0 of "
-              "the job must live, and rank 0 of each host for its other ranks")
+              "the job must live: it prints. Ranks of --nproc end with the first of their host")
       .section(kCommonOptions);
   declare_job_options(bench, options.job);
   declare_rank_options(bench, options.ranks);

@@ -95,10 +95,11 @@ int ff_comm_split(ff_comm* comm, uint32_t color, uint32_t key, ff_comm** made);
 // in the order of their ranks. It makes all operations of `comm` fail on all ranks, which may find
 // out that way that they have to call it. It waits for each rank whose process lives, at most
 // operation_seconds; a rank that comes later gets FF_DEADLINE, and cannot go on. If a rank is lost
-// meanwhile, the others go on without it, too. With several hosts, a host goes on only if its rank
-// 0 lives: it has the connections. If the network is cut in two, each part goes on by itself. What
-// failed operations were to write is undefined. The new communicator has the options of `comm`;
-// destroy either of them first.
+// meanwhile, the others go on without it, too. With several hosts, the first rank of one of them
+// must live until all have returned; any others may be lost. For a host that has lost its first
+// rank the others wait up to 5 s until the next rank of that host reports. If the network is cut in
+// two, each part goes on by itself. What failed operations were to write is undefined. The new
+// communicator has the options of `comm`; destroy either of them first.
 int ff_comm_shrink(ff_comm* comm, ff_comm** made);
 
 // 0 for a null communicator.

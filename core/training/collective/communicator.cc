@@ -11,6 +11,7 @@
 #include "training/collective/free_port.h"
 #include "training/collective/job_failure.h"
 #include "training/collective/piece.h"
+#include "training/collective/successor.h"
 
 namespace ff::collective {
 
@@ -79,6 +80,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const St
     one->placement_.pin_rank(one->local_rank(), one->local_ranks());
     if (one->world_) {
       one->work_on_queue();
+      one->stand_by();
     } else {
       one->work_on_operations();
     }
@@ -115,11 +117,22 @@ Result<void> Communicator::connect_peers(const Network& network, const JoinCheck
 }
 
 Communicator::~Communicator() {
+  OperationTable& operations = group_->operations();
   stopping_.store(true);
-  group_->operations().wake(OperationTable::Futex::work);
+  operations.wake(OperationTable::Futex::work);
   if (worker_.joinable()) worker_.join();
   group_->leave();
   if (local_rank() == 0) linger();
+  peers_.reset();
+  operations.votes().cease(local_rank());  // the next rank may succeed this one
+}
+
+// With several hosts, once the job has failed: this rank may have to succeed the leader of its
+// host.
+void Communicator::stand_by() {
+  if (local_rank() == 0 || stopping_.load()) return;
+  stand_by_as_successor(*group_, {.world = *world_, .network = *network_}, stop_.clock(),
+                        stopping_);
 }
 
 // Rank 0 passes on memory regions and messages of its host, for a while.

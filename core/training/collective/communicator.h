@@ -95,8 +95,9 @@ class Communicator {
   // After a failure, and in spite of it: makes a communicator of the ranks that live and call this,
   // in the order of their ranks, with the options and network of this one (shrink.h). First it lets
   // every operation of all ranks fail, then it waits for each rank that lives, at most
-  // operation_ns; a rank that comes later gets an error, and is out. Of a host whose rank 0 is
-  // gone, and of a part of the network that is cut off, the ranks do not go on with the rest.
+  // operation_ns; a rank that comes later gets an error, and is out. Of a part of the network that
+  // is cut off, the ranks do not go on with the rest. With several hosts, rank 0 of one of them
+  // must live until the shrink is over; of the other hosts any ranks may be lost (successor.h).
   // Errors: those of Shrink::choose_members() and join().
   Result<std::unique_ptr<Communicator>> shrink(const StopToken& stop);
 
@@ -173,6 +174,7 @@ class Communicator {
   void linger();
   void work_on_operations();
   void work_on_queue();
+  void stand_by();
   uint32_t local_rank() const { return group_->self().rank; }
   uint32_t local_ranks() const { return group_->self().ranks; }
   bool run_piece(uint64_t number, uint32_t thread);

@@ -37,6 +37,7 @@ class HostGroup {
   std::string name_of(uint32_t rank) const { return state_.name_of(rank); }
   int32_t pid_of(uint32_t rank) const { return state_.pids.at(rank); }
   bool is_gone(uint32_t rank) const { return state_.is_gone(rank); }
+  bool has_ended(uint32_t rank) const { return state_.has_ended(rank); }
   // This rank posts no more operations.
   void leave();
   // Wakes the thread of rank 0 that exchanges data with other hosts; it polls wake_fd().

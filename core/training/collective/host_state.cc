@@ -39,8 +39,7 @@ std::string HostState::name_of(uint32_t rank) const {
   return fmt::format("rank {} (process {})", rank + self.first_rank, pid->second);
 }
 
-bool HostState::is_gone(uint32_t rank) const {
-  if (operations->has_departed(rank)) return true;
+bool HostState::has_ended(uint32_t rank) const {
   const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pids.at(rank), 0)));
   if (process.get() < 0) return errno == ESRCH;
   pollfd exit{process.get(), POLLIN, 0};

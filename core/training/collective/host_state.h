@@ -60,7 +60,9 @@ struct HostState {
   std::string name_of(uint32_t rank) const;
   // Whether the process of a rank has ended, or the rank has left. False where the kernel does not
   // tell.
-  bool is_gone(uint32_t rank) const;
+  bool is_gone(uint32_t rank) const { return operations->has_departed(rank) || has_ended(rank); }
+  // Its process alone.
+  bool has_ended(uint32_t rank) const;
   // Makes the eventfd of rank 0 readable, where a thread exchanges data with other hosts.
   void wake_leader() const;
 

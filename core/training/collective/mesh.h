@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "platform/net/connection.h"
+#include "platform/net/transport.h"
 #include "training/collective/world.h"
 
 namespace ff::collective {
@@ -15,6 +16,9 @@ struct Mesh {
   World world = {};
   uint32_t self = 0;                                               // this node in `world`
   std::vector<std::unique_ptr<net::Connection>> connections = {};  // by node; null for this one
+  // At the address of this node in `world`, for successors of other leaders (successor.h); null if
+  // each node has one rank.
+  std::unique_ptr<net::Listener> listener = {};
 };
 
 }  // namespace ff::collective

@@ -1,52 +1,68 @@
 // node_ballots.cc: from the votes of a host to the decisions of all.
 #include "training/collective/node_ballots.h"
 
-#include "training/collective/free_port.h"
 #include "training/collective/vote_count.h"
 
 namespace ff::collective {
 
-NodeBallots::NodeBallots(Loop& loop, HostGroup& group, uint32_t nodes, uint32_t self, Links links)
+namespace {
+
+std::vector<RankSet> ranks_of_nodes(const World& world) {
+  std::vector<RankSet> ranks;
+  for (const WorldNode& node : world.nodes) ranks.push_back(all_ranks(node.ranks()));
+  return ranks;
+}
+
+}  // namespace
+
+NodeBallots::NodeBallots(Loop& loop, HostGroup& group, const World& world, uint32_t self,
+                         Links links, std::unique_ptr<net::Listener> listener)
     : loop_(loop),
       group_(group),
       self_(self),
+      nodes_(static_cast<uint32_t>(world.nodes.size())),
       links_(std::move(links)),
-      agreement_(nodes, self, links_.send),
-      members_(all_ranks(group.self().ranks)),
+      agreement_(ranks_of_nodes(world), self, links_.send),
+      host_(group, self),
+      successor_links_(
+          loop, std::move(listener), world, self,
+          {.report = [this](uint32_t node, const SuccessorReport& report) { hear(node, report); },
+           .lost =
+               [this](uint32_t node) {
+                 successors_.erase(node);
+                 agreement_.remove_successor(node);
+                 poll();
+               }}),
       gate_(loop) {}
-
-bool NodeBallots::has_local_vote() const {
-  const VoteTable votes = group_.operations().votes();
-  for (uint32_t rank = 0; rank < group_.self().ranks; rank++) {
-    if (has_rank(members_, rank) && votes.vote_of(rank, agreement_.ballot())) return true;
-  }
-  return false;
-}
 
 void NodeBallots::poll() {
   // Ranks vote in a ballot only once the decision before it is stored.
   const uint32_t ballot = agreement_.ballot();
-  const bool current = stored_ == ballot && !agreement_.is_excluded();
-  if (current && (agreement_.is_active() || has_local_vote())) {
+  const bool current = host_.stored() == ballot && !agreement_.is_excluded();
+  if (current && (agreement_.is_active() || host_.has_vote())) {
     if (timed_ != ballot) {
       timed_ = ballot;
       began_ns_ = loop_.now_ns();
       silent_ = 0;
+      missing_ns_.clear();
     }
     check_deadlines();
   }
-  if (stored_ < agreement_.ballot() && !storing_) {
+  if (host_.stored() < agreement_.ballot() && !storing_) {
     storing_ = true;
     gate_.spawn(store_decisions());
   }
+  update_all();
 }
 
 void NodeBallots::check_deadlines() {
-  const HostRank& self = group_.self();
   const uint32_t ballot = agreement_.ballot();
   const int64_t waited_ns = loop_.now_ns() - began_ns_;
-  const int64_t limit_ns = is_of_joining(ballot) ? self.join_ns + kVoteGraceNs : self.operation_ns;
-  if (!agreement_.has_voted()) vote(waited_ns >= limit_ns);
+  const int64_t limit_ns = host_.limit_ns();
+  if (!agreement_.has_voted()) {
+    if (const auto counted = host_.count(waited_ns >= limit_ns)) agreement_.vote(*counted);
+  }
+  if (agreement_.ballot() == ballot) check_successors();
   if (agreement_.ballot() != ballot) return;
   if (agreement_.coordinator() == self_) {
     if (waited_ns >= limit_ns + kVoteGraceNs) agreement_.expire();
@@ -56,16 +72,17 @@ void NodeBallots::check_deadlines() {
   }
 }
 
-// With the votes of this host, once they are there.
-void NodeBallots::vote(bool is_over) {
+// Gives up those that do not come.
+void NodeBallots::check_successors() {
   const uint32_t ballot = agreement_.ballot();
-  const auto counted = count_votes(group_, ballot, members_, is_over);
-  if (!counted) return;
-  if (is_of_joining(ballot)) return agreement_.vote({.ranks = *counted == kJoined ? 1U : 0U});
-  // Without its rank 0 the host has no connections.
-  const auto port = has_rank(*counted, 0) ? find_free_port() : Result<uint16_t>(0);
-  if (port && *port != 0) return agreement_.vote({.ranks = *counted, .port = *port});
-  agreement_.vote({});
+  for (uint32_t node = 0; node < nodes_ && agreement_.ballot() == ballot; node++) {
+    if (!agreement_.misses_successor(node)) {
+      missing_ns_.erase(node);
+      continue;
+    }
+    const int64_t since_ns = missing_ns_.try_emplace(node, loop_.now_ns()).first->second;
+    if (loop_.now_ns() - since_ns >= successor_grace_ns(group_.self())) agreement_.give_up(node);
+  }
 }
 
 Result<void> NodeBallots::handle(uint32_t node, ByteView message) {
@@ -79,31 +96,75 @@ void NodeBallots::lose(uint32_t node) {
   poll();
 }
 
-// The other nodes have each decision before a rank of this host acts on it.
+// The other nodes have each decision before a rank of this host, or a successor, acts on it.
 Task<void> NodeBallots::store_decisions() {
-  while (stored_ < agreement_.ballot()) {
+  while (host_.stored() < agreement_.ballot()) {
     co_await links_.flush();
-    store(stored_++);
+    const uint32_t ballot = host_.stored();
+    host_.store(agreement_.decision(ballot),
+                is_of_joining(ballot) && agreement_.all_joined(ballot));
+    update_all();
+    // The others decide without this host, and what it knows is out of date soon.
+    if (agreement_.is_excluded()) successor_links_.refuse_all();
   }
   storing_ = false;
 }
 
-void NodeBallots::store(uint32_t ballot) {
-  OperationTable& operations = group_.operations();
-  VoteTable votes = operations.votes();
-  const std::vector<NodeMembers>& decided = agreement_.decision(ballot);
-  if (is_of_joining(ballot)) {
-    votes.decide(ballot, agreement_.all_joined(ballot) ? kJoined : kVoid);
-  } else if (members_ = decided[self_].ranks; members_ == 0) {
-    votes.set_excluded();
-  } else {
-    votes.set_members(ballot, decided);
-    votes.decide(ballot, members_);
+void NodeBallots::hear(uint32_t node, const SuccessorReport& report) {
+  const auto [found, is_new] = successors_.try_emplace(node);
+  Successor& successor = found->second;
+  if (is_new) successor.next = report.ballot;
+  successor.report = report;
+  pass_on(node, successor);
+  poll();
+}
+
+void NodeBallots::pass_on(uint32_t node, Successor& successor) {
+  const SuccessorReport& report = successor.report;
+  successor.is_ahead = report.ballot > agreement_.ballot();
+  if (!successor.is_ahead && report.mark != mark_before(report.ballot)) {
+    successor.differs = true;
+    agreement_.remove_successor(node);
+    successor_links_.send(node, SuccessorMethod::differs, {});
+  } else if (!successor.differs) {
+    const auto vote = successor.is_ahead ? std::nullopt : report.vote;
+    agreement_.report_successor(node, report.ballot, vote);
   }
-  operations.wake(OperationTable::Futex::done);
+}
+
+uint64_t NodeBallots::mark_before(uint32_t ballot) const {
+  if (ballot == 0) return 0;
+  const uint32_t last = ballot - 1;
+  const bool joined = is_of_joining(last) && agreement_.all_joined(last);
+  return mark_of(last, agreement_.decision(last), joined);
+}
+
+void NodeBallots::update_all() {
+  for (auto& [node, successor] : successors_) update(node, successor);
+}
+
+// Sends the successor what it does not know yet.
+void NodeBallots::update(uint32_t node, Successor& successor) {
+  if (successor.is_ahead && successor.report.ballot <= agreement_.ballot()) {
+    pass_on(node, successor);
+  }
+  if (successor.differs) return;
+  const uint32_t stored = host_.stored();
+  for (; successor.next < stored; successor.next++) {
+    const uint32_t ballot = successor.next;
+    SuccessorDecision decision{.ballot = ballot, .nodes = agreement_.decision(ballot)};
+    decision.all_joined = is_of_joining(ballot) && agreement_.all_joined(ballot);
+    successor_links_.send(node, SuccessorMethod::decision, encode_decision(decision));
+  }
+  if (!agreement_.is_active() || agreement_.ballot() != stored || successor.active > stored) return;
+  successor.active = stored + 1;
+  std::string message;
+  append_le(message, stored);
+  successor_links_.send(node, SuccessorMethod::active, message);
 }
 
 Task<void> NodeBallots::close() {
+  co_await successor_links_.close();
   co_await gate_.close(fail(Errc::interrupted, "the communicator is closed"));
 }
 

@@ -11,7 +11,7 @@ namespace ff::collective {
 namespace {
 
 constexpr std::string_view kProtocol = "ff reduce ";
-constexpr std::string_view kHello = "ff reduce 3|";  // with the version of all messages of nodes
+constexpr std::string_view kHello = "ff reduce 4|";  // with the version of all messages of nodes
 
 }  // namespace
 

@@ -6,6 +6,12 @@
 //                                    <-  from rank 0: the table of all nodes, or a refusal
 //   connected to all (to rank 0)     ->
 //                                    <-  from rank 0: all nodes are connected, or a refusal
+//
+// Later the successor of a leader that is gone may connect (successor.h):
+//
+//   successor                        leader of another node
+//   of which node                ->
+//                                    <-  it may report, or a refusal
 #pragma once
 
 #include <cstdint>
@@ -26,7 +32,7 @@ struct JobTerms {
 };
 
 // Methods of the handshake's frames.
-enum class HandshakeStep : uint32_t { node = 3, table, refusal, connected, start };
+enum class HandshakeStep : uint32_t { node = 3, table, refusal, connected, start, successor };
 
 void send_step(net::Connection& connection, HandshakeStep step, std::string_view message);
 // Waits for this step. A refusal by the peer is returned as its error; Errc::corrupt for any other

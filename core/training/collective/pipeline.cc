@@ -74,7 +74,8 @@ Pipeline::Pipeline(Loop& loop, HostGroup& group, Mesh mesh, const PipelineOption
     peer->connection = std::move(connection);
   }
   relay_ = std::make_unique<MessageRelay>(loop_, group_, mesh_.world, mesh_.self, relay_links());
-  ballots_ = std::make_unique<NodeBallots>(loop_, group_, nodes(), mesh_.self, ballot_links());
+  ballots_ = std::make_unique<NodeBallots>(loop_, group_, mesh_.world, mesh_.self, ballot_links(),
+                                           std::move(mesh_.listener));
 }
 
 Pipeline::~Pipeline() = default;

@@ -96,7 +96,9 @@ Task<Result<Mesh>> Rendezvous::run() {
   co_await accepting_.close(fail(Errc::interrupted, "the rendezvous has ended"));
   co_await gate_.close(fail(Errc::interrupted, "the rendezvous has ended"));
   if (!joined) co_return std::move(joined).error();
-  Mesh mesh{.world = std::move(world_), .self = index_, .connections = {}};
+  Mesh mesh{.world = std::move(world_), .self = index_};
+  if (std::ranges::any_of(mesh.world.nodes, [](const WorldNode& one) { return one.ranks() > 1; }))
+    mesh.listener = std::move(index_ == 0 ? successors_ : listener_);
   mesh.connections.resize(mesh.world.nodes.size());
   for (auto& [first_rank, connection] : connections_) {
     mesh.connections[mesh.world.node_of(first_rank)] = std::move(connection);
@@ -125,6 +127,11 @@ Task<Result<void>> Rendezvous::listen() {
   listener_ = std::move(*listening);
   self_.address = listener_->address();
   self_.address.host = at.host;
+  if (self_.first_rank == 0) {
+    at.port = 0;
+    FF_CO_TRY(successors_, transport_.listen(loop_, at));
+    self_.address.port = successors_->address().port;
+  }
   accepting_.spawn(accept());
   co_return Result<void>();
 }

@@ -1,7 +1,8 @@
 // Rendezvous: how the nodes of a job find each other. Every node connects to the node of rank 0 and
 // describes itself (peer_handshake.h). Once all ranks have joined, rank 0 sends the table of all
-// nodes (world.h); then each pair of nodes makes a connection, rank 0 stops listening and lets all
-// of them start.
+// nodes (world.h); then each pair of nodes makes a connection, rank 0 stops listening at the
+// address of the rendezvous and lets all of them start. Each node goes on listening at the address
+// that the table has of it, where successors connect (successor.h).
 #pragma once
 
 #include <cstdint>
@@ -72,6 +73,7 @@ class Rendezvous {
   uint32_t ranks_told_ = 0;  // that have received the problem
   Event changed_;
   std::unique_ptr<net::Listener> listener_;
+  std::unique_ptr<net::Listener> successors_;  // at the node of rank 0
   Gate gate_;
   Gate accepting_;  // new connections
 };

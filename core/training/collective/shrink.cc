@@ -47,7 +47,7 @@ Result<void> Shrink::check_joining() {
   const auto decided = decision(false);
   if (decided == kVoid) return fail(Errc::unreachable, "a rank is gone before all have joined");
   if (decided) return {};
-  return check_leader();
+  return check_host();
 }
 
 Result<bool> Shrink::confirm(bool joined) {
@@ -69,10 +69,10 @@ Result<uint64_t> Shrink::decide(bool yes, int64_t within_ns) {
       ballot_++;
       return *decided;
     }
-    FF_TRY(check_leader());
+    FF_TRY(check_host());
     FF_TRY(stop_.check());
     if (now_ns >= until_ns + kNodesNs) {
-      return fail(Errc::deadline, "{} does not say which ranks go on", group_.name_of(0));
+      return fail(Errc::deadline, "{} does not say which ranks go on", group_.name_of(leader()));
     }
     const auto is_decided = [&] { return operations.votes().decision(ballot_).has_value(); };
     (void)operations.wait(OperationTable::Futex::done, clock, now_ns + kVotePollNs, is_decided);
@@ -91,19 +91,28 @@ std::optional<uint64_t> Shrink::decision(bool is_over) {
   return votes.decision(ballot_);
 }
 
-// With several hosts: local rank 0 is needed for a decision.
-Result<void> Shrink::check_leader() const {
+// With several hosts: whether this one can still go on.
+Result<void> Shrink::check_host() const {
   if (world_ == nullptr) return {};
   const VoteTable votes = group_.operations().votes();
   if (votes.decision(ballot_)) return {};
-  if (votes.is_excluded()) return excluded();
-  if (!group_.is_gone(0)) return {};
-  Error error = fail(Errc::unreachable,
-                     "{} is gone, and had the connections of this host: the ranks of other hosts "
-                     "go on without this host",
-                     group_.name_of(0));
+  const HostExclusion why = votes.exclusion();
+  if (why == HostExclusion::none) return {};
+  if (why == HostExclusion::late) return excluded();
+  Error error = fail(
+      Errc::unreachable, "{} is gone, and had the connections of this host: {}", group_.name_of(0),
+      why == HostExclusion::cut_off
+          ? "no other host answers the next rank: they go on without this host, or are gone too"
+          : "the other hosts did not get its last decision, and go on without this host");
   error.hint = "Read the output of that process; then start the job again.";
   return error;
+}
+
+// The lowest rank of the host that is not gone.
+uint32_t Shrink::leader() const {
+  uint32_t rank = 0;
+  while (rank < group_.self().rank && group_.is_gone(rank)) rank++;
+  return rank;
 }
 
 Error Shrink::excluded() const {

@@ -5,9 +5,20 @@
 //   joining        by split.h, as one group
 //   ballot 2n + 1  whether all have joined; if not, because one failed meanwhile, 2n + 2 follows
 //
-// On one host any rank decides, in the vote table. With several, local rank 0 of each host counts
-// the votes of its host, and these agree over their connections (node_ballots.h): a host whose
-// rank 0 is gone cannot go on.
+// On one host any rank decides, in the vote table. With several, the leader of each host, local
+// rank 0, counts the votes of its host, and the leaders agree over their connections
+// (node_ballots.h). When the leader of a host is gone, the lowest rank that is left on the host
+// succeeds it: it reports to any leader that lives (successor.h).
+//
+// With several hosts, this is survived: the loss of any ranks at any time before or during a shrink
+// (of leaders, of successors, of whole hosts), as long as one leader lives until the shrink is
+// over. All ranks that get a new communicator get the same one; every other rank that lives gets an
+// error, no later than the deadlines: operation_ns for ballot 2n, join_ns for joining, and some
+// seconds each for the hosts to agree. A leader or successor that is stopped (SIGSTOP) is lost at
+// these deadlines; if a leader is gone and the next rank stopped, its host does not go on. For a
+// successor the others wait up to 5 s, or a quarter of operation_ns if that is less: so long takes
+// the loss of a host with several ranks. A network that is cut in two makes two communicators, one
+// of each part that has a leader.
 #pragma once
 
 #include <memory>
@@ -24,8 +35,8 @@ class Shrink {
   Shrink(HostGroup& group, const World* world, const StopToken& stop);
 
   // Waits for the ballot who goes on; the choices for plan_split(). Errc::deadline: the others go
-  // on without this rank; Errc::unreachable: rank 0 of this host is gone, and there are other
-  // hosts; Errc::interrupted.
+  // on without this rank; Errc::unreachable: rank 0 of this host is gone, and its successor reaches
+  // no other host; Errc::interrupted.
   Result<std::vector<SplitChoice>> choose_members();
   // While this rank joins: an error once the joining is void.
   Result<void> check_joining();
@@ -37,7 +48,8 @@ class Shrink {
  private:
   Result<uint64_t> decide(bool yes, int64_t within_ns);
   std::optional<uint64_t> decision(bool is_over);
-  Result<void> check_leader() const;
+  Result<void> check_host() const;
+  uint32_t leader() const;
   Error excluded() const;
 
   HostGroup& group_;

@@ -1,7 +1,13 @@
 // vote_count.cc: votes of ranks that live.
 #include "training/collective/vote_count.h"
 
+#include <algorithm>
+
 namespace ff::collective {
+
+int64_t successor_grace_ns(const HostRank& self) {
+  return std::min(5 * kSecond, self.operation_ns / 4);
+}
 
 RankSet all_ranks(uint32_t ranks) { return ~RankSet{0} >> (kHostRanksMax - ranks); }
 

@@ -12,6 +12,8 @@ namespace ff::collective {
 constexpr uint64_t kVoid = 1, kJoined = 2;
 // How much longer one that collects votes waits than one that votes.
 constexpr int64_t kVoteGraceNs = 2 * kSecond;
+// How long the others wait for a sign of the successor of a leader that is gone (successor.h).
+int64_t successor_grace_ns(const HostRank& self);
 
 RankSet all_ranks(uint32_t ranks);
 

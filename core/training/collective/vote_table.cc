@@ -26,6 +26,21 @@ std::optional<uint64_t> VoteTable::decision(uint32_t ballot) const {
   return word != 0 ? std::optional(word) : std::nullopt;
 }
 
+uint32_t VoteTable::decided() const {
+  uint32_t ballot = 0;
+  while (ballot < kBallotsMax && decision(ballot)) ballot++;
+  return ballot;
+}
+
+void VoteTable::exclude(HostExclusion why) {
+  auto none = static_cast<uint32_t>(HostExclusion::none);
+  data_->exclusion.compare_exchange_strong(none, static_cast<uint32_t>(why));
+}
+
+HostExclusion VoteTable::exclusion() const {
+  return static_cast<HostExclusion>(data_->exclusion.load(std::memory_order_acquire));
+}
+
 void VoteTable::set_members(uint32_t ballot, const std::vector<NodeMembers>& nodes) {
   data_->members_ballot.store(0);
   for (size_t node = 0; node < nodes.size(); node++) {

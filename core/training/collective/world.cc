@@ -8,6 +8,7 @@
 
 #include "platform/base/check.h"
 #include "platform/base/text.h"
+#include "platform/simd/digest.h"
 #include "training/collective/message_reader.h"
 
 namespace ff::collective {
@@ -67,6 +68,17 @@ std::vector<uint32_t> World::zones() const {
     zones.push_back(numbers.try_emplace(node.zone, next).first->second);
   }
   return zones;
+}
+
+uint64_t World::mark() const {
+  std::string bytes;
+  for (const WorldNode& node : nodes) {
+    append_le(bytes, node.first_rank);
+    append_le(bytes, node.address.port);
+    for (const int32_t pid : node.pids) append_le(bytes, pid);
+  }
+  const auto digest = simd::fingerprint(simd::DigestKind::xxh128, as_bytes(bytes)).digest;
+  return load_le<uint64_t>(digest.bytes.data());
 }
 
 std::string encode_node(const WorldNode& node) {

@@ -21,7 +21,8 @@ struct WorldNode {
   std::vector<int32_t> pids = {};  // of its ranks
   std::string zone = {};           // its name
   std::string host = {};
-  net::Address address = {};  // where other nodes connect to it
+  // Where other nodes connect to it; of the node of rank 0: its host is that of the rendezvous.
+  net::Address address = {};
 
   uint32_t ranks() const { return static_cast<uint32_t>(pids.size()); }
 };
@@ -36,6 +37,8 @@ struct World {
   std::string name_of(uint32_t rank) const;
   // The zone of each node, numbered from 0 in the order of their first nodes.
   std::vector<uint32_t> zones() const;
+  // Tells the worlds of two communicators apart that live at the same time.
+  uint64_t mark() const;
 };
 
 std::string encode_node(const WorldNode& node);

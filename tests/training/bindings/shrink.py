@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # Trainings over the backend "ff" of torch.distributed that lose a rank: it is killed in the middle
 # of backward(); the others shrink their group, go on, and learn to the bit what a training of so
-# many ranks would. Without PyTorch: skipped.
+# many ranks would. On one host; and on two, whose first has the ranks 0 and 1, so that rank 0 leads
+# it, and rank 2 leads the second one. Without PyTorch: skipped.
 """usage: shrink.py FOLDER, where the package ff and libff.so are"""
 import os
 import signal
@@ -110,17 +111,20 @@ def be_rank(victim):
 
 def main():
     words = [os.path.abspath(__file__), FOLDER]
-    for victim in (0, 1):
-        codes, errors, said = ends_of(start(RANKS, lambda rank: [*words, str(victim)]))
+    for hosts, victim in ((1, 0), (1, 1), (2, 0), (2, 1)):
+        codes, errors, said = ends_of(start(RANKS, lambda rank: [*words, str(victim), str(hosts)]))
         wanted = [-signal.SIGKILL if rank == victim else 0 for rank in range(RANKS)]
         assert codes == wanted, f"{codes}: " + "\n".join(errors)
-        print(f"without rank {victim}:", said[2].strip())
+        print(f"hosts: {hosts}, without rank {victim}:", said[2].strip())
 
 
 if __name__ == "__main__":
     FOLDER = sys.argv[1]
-    if len(sys.argv) == 3:
+    if len(sys.argv) == 4:
         sys.path.insert(0, FOLDER)
+        if sys.argv[3] == "2":
+            rank = int(os.environ["RANK"])
+            os.environ.update(LOCAL_WORLD_SIZE=str(2 - rank // 2), LOCAL_RANK=str(rank % 2))
         be_rank(int(sys.argv[2]))
     else:
         ddp.PYTHON = PYTHON = python_with_torch()

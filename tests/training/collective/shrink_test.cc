@@ -1,5 +1,6 @@
 // Communicators that go on without ranks that are lost: one or several, in the middle of an
-// operation or of the agreement, rank 0 of a host, whole hosts; and ranks that are only late.
+// operation or of the agreement, leaders of hosts and their successors, whole hosts; and ranks that
+// are only late.
 #include <sys/mman.h>
 
 #include "training/collective/checks.h"
@@ -16,21 +17,42 @@ struct ShrinkCase {
   std::vector<uint32_t> victims;  // killed at the same time
 };
 
-// The ranks that can go on: of several hosts, those of hosts whose rank 0 lives.
+bool is_killed(const ShrinkCase& one, uint32_t rank) {
+  return std::ranges::find(one.victims, rank) != one.victims.end();
+}
+
+// The ranks that can go on: all that are left, but of several hosts rank 0 of one must be left.
 std::vector<int32_t> survivors_of(const ShrinkCase& one) {
   std::vector<int32_t> survivors;
   uint32_t first = 0;
+  bool has_leader = one.nodes.size() == 1;
   for (const uint32_t ranks : one.nodes) {
-    const auto is_killed = [&](uint32_t rank) {
-      return std::ranges::find(one.victims, rank) != one.victims.end();
-    };
-    const bool is_lost = one.nodes.size() > 1 && is_killed(first);
+    has_leader = has_leader || !is_killed(one, first);
     for (uint32_t rank = first; rank < first + ranks; rank++) {
-      if (!is_lost && !is_killed(rank)) survivors.push_back(static_cast<int32_t>(rank));
+      if (!is_killed(one, rank)) survivors.push_back(static_cast<int32_t>(rank));
     }
     first += ranks;
   }
-  return survivors;
+  return has_leader ? survivors : std::vector<int32_t>();
+}
+
+// Then some wait for a quarter of operation_ns: for a successor, or for a leader.
+bool waits_in_vain(const ShrinkCase& one) {
+  if (survivors_of(one).empty()) return true;
+  uint32_t first = 0;
+  for (const uint32_t ranks : one.nodes) {
+    bool all = ranks > 1;
+    for (uint32_t rank = first; rank < first + ranks; rank++) all = all && is_killed(one, rank);
+    if (all) return true;
+    first += ranks;
+  }
+  return false;
+}
+
+CommunicatorOptions options_for(const ShrinkCase& one) {
+  CommunicatorOptions options;
+  if (waits_in_vain(one)) options.operation_ns = 8 * kSecond;
+  return options;
 }
 
 // Whether the ranks, as they were numbered at first, form the communicator and reduce together:
@@ -99,7 +121,8 @@ class ShrinkTest : public testing::TestWithParam<ShrinkCase> {};
 TEST_P(ShrinkTest, TheOthersGoOnWithTheBitsOfANewJob) {
   const ShrinkCase& one = GetParam();
   const auto wanted = survivors_of(one);
-  const Nodes nodes{.ranks = one.nodes, .pipeline = {.deterministic = true}};
+  const Nodes nodes{
+      .ranks = one.nodes, .pipeline = {.deterministic = true}, .options = options_for(one)};
   float* const results = shared_floats(nodes.total() * kShrinkCount);
   const uint64_t seed = system_seed();
   std::vector<pid_t> pids;
@@ -109,8 +132,7 @@ TEST_P(ShrinkTest, TheOthersGoOnWithTheBitsOfANewJob) {
     for (uint32_t local = 0; local < one.nodes[node]; local++) {
       const auto rank = static_cast<uint32_t>(pids.size());
       const auto body = [&](Communicator& ranks) {
-        const auto& killed = one.victims;
-        if (std::ranges::find(killed, rank) != killed.end()) {
+        if (is_killed(one, rank)) {
           (void)run_until_signal(ranks, seed, SIGKILL, {});
           return ::kill(::getpid(), SIGKILL);  // another victim was faster
         }
@@ -122,11 +144,13 @@ TEST_P(ShrinkTest, TheOthersGoOnWithTheBitsOfANewJob) {
     if (left > 0) shape.push_back(left);
   }
   for (uint32_t rank = 0; rank < pids.size(); rank++) {
-    const bool killed = std::ranges::find(one.victims, rank) != one.victims.end();
     const bool goes_on = std::ranges::find(wanted, static_cast<int32_t>(rank)) != wanted.end();
-    const int code = killed ? 128 + SIGKILL : goes_on ? kFailedAsExpected : kLeftBehind;
+    const int code = is_killed(one, rank) ? 128 + SIGKILL
+                     : goes_on            ? kFailedAsExpected
+                                          : kLeftBehind;
     EXPECT_EQ(exit_of(pids[rank]), code) << "rank " << rank << ", seed " << seed;
   }
+  if (shape.empty()) return;
   with_nodes({.ranks = shape, .pipeline = nodes.pipeline}, [&](Communicator& ranks) {
     const Bytes bits = random_bytes(ranks.rank(), kShrinkCount * sizeof(float));
     std::vector<float> sum(kShrinkCount);
@@ -144,7 +168,10 @@ INSTANTIATE_TEST_SUITE_P(Without, ShrinkTest,
                                          ShrinkCase{{2, 1, 2}, {3}}, ShrinkCase{{2, 1, 2}, {0}},
                                          ShrinkCase{{2, 1, 2}, {0, 1}},
                                          ShrinkCase{{2, 1, 2}, {3, 4}}, ShrinkCase{{2, 2}, {2, 3}},
-                                         ShrinkCase{{1, 1, 1, 1}, {0, 2}}),
+                                         ShrinkCase{{1, 1, 1, 1}, {0, 2}}, ShrinkCase{{1, 2}, {1}},
+                                         ShrinkCase{{3, 2}, {0}}, ShrinkCase{{3, 1}, {0, 1}},
+                                         ShrinkCase{{2, 3, 2}, {0, 2, 3}},
+                                         ShrinkCase{{2, 2}, {0, 2}}),
                          [](const testing::TestParamInfo<ShrinkCase>& one) {
                            return fmt::format("{}_of_{}", fmt::join(one.param.victims, "_"),
                                               fmt::join(one.param.nodes, "_"));
@@ -158,7 +185,7 @@ TEST_P(ShrinkRaceTest, ARankIsKilledWhileTheOthersShrink) {
   const auto wanted = survivors_of(one);
   SeededRng rng(system_seed());
   for (uint32_t round = 0; round < 6; round++) {
-    const Nodes nodes{.ranks = one.nodes};
+    const Nodes nodes{.ranks = one.nodes, .options = options_for(one)};
     const int64_t delay_ns = static_cast<int64_t>(rng.below(30 + round * 40)) * kMillisecond / 4;
     std::vector<pid_t> pids;
     for (uint32_t node = 0; node < one.nodes.size(); node++) {
@@ -186,9 +213,7 @@ TEST_P(ShrinkRaceTest, ARankIsKilledWhileTheOthersShrink) {
       }
     }
     for (uint32_t rank = 0; rank < pids.size(); rank++) {
-      const bool killed = std::ranges::find(one.victims, rank) != one.victims.end();
-      const bool goes_on = std::ranges::find(wanted, static_cast<int32_t>(rank)) != wanted.end();
-      const int code = killed ? 128 + SIGKILL : goes_on ? kFailedAsExpected : kLeftBehind;
+      const int code = is_killed(one, rank) ? 128 + SIGKILL : kFailedAsExpected;
       EXPECT_EQ(exit_of(pids[rank]), code) << "rank " << rank << ", after " << delay_ns << " ns";
     }
   }
@@ -197,7 +222,9 @@ TEST_P(ShrinkRaceTest, ARankIsKilledWhileTheOthersShrink) {
 INSTANTIATE_TEST_SUITE_P(Of, ShrinkRaceTest,
                          testing::Values(ShrinkCase{{4}, {1, 0}}, ShrinkCase{{4}, {0, 3}},
                                          ShrinkCase{{1, 2, 1}, {3, 0}},
-                                         ShrinkCase{{1, 2, 1}, {0, 2}}, ShrinkCase{{2, 2}, {1, 2}}),
+                                         ShrinkCase{{1, 2, 1}, {0, 2}}, ShrinkCase{{2, 2}, {1, 2}},
+                                         // A leader, then its successor, or whom that reports to.
+                                         ShrinkCase{{1, 3}, {1, 2}}, ShrinkCase{{1, 2, 1}, {1, 0}}),
                          [](const testing::TestParamInfo<ShrinkCase>& one) {
                            return fmt::format("{}_of_{}", fmt::join(one.param.victims, "_"),
                                               fmt::join(one.param.nodes, "_"));
