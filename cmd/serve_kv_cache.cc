@@ -1,6 +1,7 @@
 // serve_kv_cache.cc: opens the store of the caches beside that of the gateway, and serves it.
 #include "cmd/serve_kv_cache.h"
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,8 @@ namespace ff::cmd {
 namespace {
 
 constexpr int64_t kKvCacheDrainNs = 5 * kSecond;
-constexpr int64_t kProbeNs = kSecond;  // for a connection to another gateway
+constexpr int64_t kProbeNs = kSecond;      // for a connection to another gateway
+constexpr int64_t kReachableNs = kSecond;  // for which one that succeeded counts
 
 // Where clients reach the service: at the host of the gateway, unless it listens on one of its own.
 std::string public_address(const net::Address& listening, const std::string& gateway_address) {
@@ -35,21 +37,41 @@ std::string public_address(const net::Address& listening, const std::string& gat
   return address.text();
 }
 
-Task<bool> accepts_connections(Loop& loop, std::string text) {
-  auto address = net::parse_address(text);
-  if (!address) co_return false;
-  const int64_t until_ns = loop.now_ns() + kProbeNs;
-  const auto connected =
-      co_await with_deadline(loop, until_ns, text, net::connect_socket(loop, std::move(*address)));
-  co_return connected.ok();
-}
+// Whether other gateways accept connections. Each request for a page that one of them owns asks.
+class Probes {
+ public:
+  explicit Probes(Loop& loop) : loop_(loop) {}
+
+  Task<bool> accepts_connections(std::string text) {
+    const int64_t now_ns = loop_.now_ns();
+    const auto known = reached_ns_.find(text);
+    if (known != reached_ns_.end() && now_ns - known->second < kReachableNs) co_return true;
+    auto address = net::parse_address(text);
+    if (!address) co_return false;
+    const auto connected = co_await with_deadline(loop_, now_ns + kProbeNs, text,
+                                                  net::connect_socket(loop_, std::move(*address)));
+    if (connected) {
+      reached_ns_[text] = now_ns;
+    } else {
+      reached_ns_.erase(text);
+    }
+    co_return connected.ok();
+  }
+
+ private:
+  Loop& loop_;
+  std::map<std::string, int64_t> reached_ns_;  // by address
+};
 
 }  // namespace
 
 class KvCacheServer::Impl {
  public:
   Impl(Loop& loop, http::ServerOptions server, std::string scheme)
-      : loop_(loop), scheme_(std::move(scheme)), server_(loop, handler_, std::move(server)) {}
+      : loop_(loop),
+        scheme_(std::move(scheme)),
+        probes_(loop),
+        server_(loop, handler_, std::move(server)) {}
 
   Result<net::Address> start(const StopToken& stop, Rng& rng, Metrics& metrics, io::Disk& disk,
                              const gateway::PasswordCheck& passwords, const Options& options,
@@ -73,6 +95,7 @@ class KvCacheServer::Impl {
 
   Loop& loop_;
   const std::string scheme_;
+  Probes probes_;
   Metrics store_metrics_;  // those of the gateway's store have the same names
   std::unique_ptr<kvstore::Store> store_;
   std::optional<kvcache::PoolStore> pools_;
@@ -96,9 +119,7 @@ Result<net::Address> KvCacheServer::Impl::start(const StopToken& stop, Rng& rng,
   pools_.emplace(*store_, loop_, rng, metrics);
   kvcache::CacheService::Options service;
   service.scheme = scheme_;
-  service.reachable = [&loop = loop_](std::string at) {
-    return accepts_connections(loop, std::move(at));
-  };
+  service.reachable = [this](std::string at) { return probes_.accepts_connections(std::move(at)); };
   service_.emplace(*pools_, loop_, metrics, passwords, std::move(service));
   handler_.service = &*service_;
   server_.start();

@@ -93,7 +93,7 @@ struct Options {
   uint64_t max_value_bytes = 64 * kMiB;  // of one value, and of all values of one apply()
   uint64_t max_bytes = 0;  // live bytes of the store; more evicts plain keys; 0: no limit
   bool durable = false;    // sync before each acknowledgement
-  bool claim = true;       // claim free partitions and those of dead owners by itself
+  bool claim = true;       // have a share of the partitions
   int64_t heartbeat_ns = kSecond;
   int64_t lease_ns = 5 * kSecond;
 };

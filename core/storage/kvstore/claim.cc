@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kClaimBytes = 4096;
 constexpr size_t kMarkAt = 2048;
 constexpr size_t kMaxAddress = 400;
+constexpr uint64_t kSettledChanges = 2;    // of a heartbeat that was not known before
+constexpr uint64_t kReturnedChanges = 30;  // after the process was taken for dead
 constexpr uint64_t kMaxBaseBytes = 256 * kMiB;
 constexpr std::string_view kClaimLine = "ff-kv claim 1 ";
 constexpr std::string_view kBaseLine = "ff-kv base 1";
@@ -222,13 +224,14 @@ Result<void> ClaimFolder::remove_older() {
 }
 
 StoreHeartbeats::StoreHeartbeats(io::Disk& disk, io::AsyncQueue& queue, Loop& loop, std::string dir,
-                                 std::string id, std::string address)
+                                 std::string id, std::string address, int64_t lease_ns)
     : disk_(disk),
       queue_(queue),
       loop_(loop),
       dir_(std::move(dir)),
       id_(std::move(id)),
-      address_(address.substr(0, kMaxAddress)) {}
+      address_(address.substr(0, kMaxAddress)),
+      lease_ns_(lease_ns) {}
 
 std::string StoreHeartbeats::path_of(const std::string& id) const { return io::join(dir_, id); }
 
@@ -259,10 +262,32 @@ Task<Result<std::optional<StoreHeartbeats::Peer>>> StoreHeartbeats::observe(std:
   const auto length = load_le<uint64_t>(as_bytes(text).data() + 8);
   const auto [found, first] = peers_.try_emplace(std::move(id));
   Peer& peer = found->second;
-  if (first || peer.counter != counter) peer.changed_ns = loop_.now_ns();
+  if (first || peer.counter != counter) {
+    peer.changed_ns = loop_.now_ns();
+    if (!first) ++peer.changes;
+  } else if (!is_live(peer)) {
+    peer.changes = 0;
+    peer.has_lapsed = true;
+  }
   peer.counter = counter;
   peer.address = text.substr(16, std::min<uint64_t>(length, kMaxAddress));
   co_return std::optional(peer);
+}
+
+Task<Result<void>> StoreHeartbeats::observe_all() {
+  FF_CO_TRY(const auto entries, disk_.list(dir_));
+  std::erase_if(peers_, [&](const auto& peer) {
+    return std::ranges::find(entries, peer.first, &io::DirEntry::name) == entries.end();
+  });
+  for (const io::DirEntry& entry : entries) {
+    // Of one that cannot be read, nothing is known to change.
+    if (entry.name != id_) (void)co_await observe(entry.name);
+  }
+  co_return {};
+}
+
+bool StoreHeartbeats::is_settled(const Peer& peer) const {
+  return is_live(peer) && peer.changes >= (peer.has_lapsed ? kReturnedChanges : kSettledChanges);
 }
 
 void StoreHeartbeats::forget(const std::string& id) {
