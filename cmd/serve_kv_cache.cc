@@ -1,7 +1,6 @@
 // serve_kv_cache.cc: opens the store of the caches beside that of the gateway, and serves it.
 #include "cmd/serve_kv_cache.h"
 
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -25,8 +24,7 @@ namespace ff::cmd {
 namespace {
 
 constexpr int64_t kKvCacheDrainNs = 5 * kSecond;
-constexpr int64_t kProbeNs = kSecond;      // for a connection to another gateway
-constexpr int64_t kReachableNs = kSecond;  // for which one that succeeded counts
+constexpr int64_t kProbeNs = kSecond;  // for a connection to another gateway
 
 // Where clients reach the service: at the host of the gateway, unless it listens on one of its own.
 std::string public_address(const net::Address& listening, const std::string& gateway_address) {
@@ -37,41 +35,21 @@ std::string public_address(const net::Address& listening, const std::string& gat
   return address.text();
 }
 
-// Whether other gateways accept connections. Each request for a page that one of them owns asks.
-class Probes {
- public:
-  explicit Probes(Loop& loop) : loop_(loop) {}
-
-  Task<bool> accepts_connections(std::string text) {
-    const int64_t now_ns = loop_.now_ns();
-    const auto known = reached_ns_.find(text);
-    if (known != reached_ns_.end() && now_ns - known->second < kReachableNs) co_return true;
-    auto address = net::parse_address(text);
-    if (!address) co_return false;
-    const auto connected = co_await with_deadline(loop_, now_ns + kProbeNs, text,
-                                                  net::connect_socket(loop_, std::move(*address)));
-    if (connected) {
-      reached_ns_[text] = now_ns;
-    } else {
-      reached_ns_.erase(text);
-    }
-    co_return connected.ok();
-  }
-
- private:
-  Loop& loop_;
-  std::map<std::string, int64_t> reached_ns_;  // by address
-};
+Task<bool> accepts_connections(Loop& loop, std::string text) {
+  auto address = net::parse_address(text);
+  if (!address) co_return false;
+  const int64_t until_ns = loop.now_ns() + kProbeNs;
+  const auto connected =
+      co_await with_deadline(loop, until_ns, text, net::connect_socket(loop, std::move(*address)));
+  co_return connected.ok();
+}
 
 }  // namespace
 
 class KvCacheServer::Impl {
  public:
   Impl(Loop& loop, http::ServerOptions server, std::string scheme)
-      : loop_(loop),
-        scheme_(std::move(scheme)),
-        probes_(loop),
-        server_(loop, handler_, std::move(server)) {}
+      : loop_(loop), scheme_(std::move(scheme)), server_(loop, handler_, std::move(server)) {}
 
   Result<net::Address> start(const StopToken& stop, Rng& rng, Metrics& metrics, io::Disk& disk,
                              const gateway::PasswordCheck& passwords, const Options& options,
@@ -95,7 +73,6 @@ class KvCacheServer::Impl {
 
   Loop& loop_;
   const std::string scheme_;
-  Probes probes_;
   Metrics store_metrics_;  // those of the gateway's store have the same names
   std::unique_ptr<kvstore::Store> store_;
   std::optional<kvcache::PoolStore> pools_;
@@ -113,13 +90,18 @@ Result<net::Address> KvCacheServer::Impl::start(const StopToken& stop, Rng& rng,
   kvstore::Options stored;
   stored.address = public_address(listening, options.gateway_address);
   stored.durable = options.durable;
+  // Clients ask one gateway, know nothing of slots, and lose their tokens where they are
+  // redirected.
+  stored.share = false;
   auto opening = kvstore::Store::open(disk, loop_, rng, store_metrics_,
                                       io::join(options.folder, "kv-cache"), std::move(stored));
   FF_TRY(store_, run_task(loop_, cancel_on_stop(loop_, stop, std::move(opening))));
   pools_.emplace(*store_, loop_, rng, metrics);
   kvcache::CacheService::Options service;
   service.scheme = scheme_;
-  service.reachable = [this](std::string at) { return probes_.accepts_connections(std::move(at)); };
+  service.reachable = [&loop = loop_](std::string at) {
+    return accepts_connections(loop, std::move(at));
+  };
   service_.emplace(*pools_, loop_, metrics, passwords, std::move(service));
   handler_.service = &*service_;
   server_.start();
@@ -182,9 +164,10 @@ std::string kv_cache_about() {
          "the cache of which key, for each rank and namespace. Set metadata_server_url of "
          "SGLang's hf3fs backend to http://HOST:PORT. What it has acknowledged is in "
          "FOLDER/kv-cache and outlives the daemon: another one continues within 10 s, and "
-         "no page is ever given to two keys. Others on the same FOLDER redirect requests "
-         "to the one that owns the pages (status 307), or ask clients to come again "
-         "(503). When no page is free, the keys that were not used for longest go. A page "
+         "no page is ever given to two keys. One gateway has the pages as long as it "
+         "runs: others on the same FOLDER redirect requests to it (status 307), or ask "
+         "clients to come again (503). When no page is free, the keys that were not used for "
+         "longest go. A page "
          "that no client confirms or releases for 10 minutes is free again. The caches "
          "have at most 2,147,483,648 pages for each rank and namespace; keys have at most "
          "1,024 bytes, a request 65,536 keys.\n\n"

@@ -121,7 +121,8 @@ Task<Result<void>> run_exec(CommandCall& call) {
     const auto attempt = co_await attempt_exec(call, transaction);
     if (!attempt) {
       const bool waits = attempt.error().code == Errc::busy && loop.now_ns() < until_ns;
-      if (!waits || !co_await sleep_for(loop, kExecPollNs)) co_return aborted(attempt.error());
+      if (!waits) co_return aborted(attempt.error());
+      FF_CO_TRY(co_await sleep_for(loop, kExecPollNs));
       continue;
     }
     attempts++;

@@ -217,13 +217,14 @@ Task<void> Gateway::execute(RedisClient& client, const CommandRow& row, const Re
   const int64_t begin_ns = loop_.now_ns();
   commands_run_++;
   counter_of(row).add();
-  Result<void> done = check_slots(access_->store, row, words);
-  for (int attempt = 0; done && attempt < kAttemptsMax;) {
+  Result<void> done;
+  for (int attempt = 0; attempt < kAttemptsMax;) {
     StoreView view(*access_, now_ms());
     RespWriter writer(reply, client.version);
     if (wait != nullptr) *wait = CommandWait();
     CommandCall call{*this, client, row, words, view, writer, wait};
-    done = co_await row.handler(call);
+    done = check_slots(access_->store, row, words);
+    if (done) done = co_await row.handler(call);
     if (done) {
       const auto committed = co_await view.commit();
       if (committed && *committed) break;

@@ -88,17 +88,7 @@ uint64_t PoolStore::keys() const {
   return all;
 }
 
-// Pools that other processes own now need no memory here.
-void PoolStore::drop_given() {
-  for (const auto& [name, pool] : pools_) {
-    const uint32_t partition = store_.partition_of(head_key(name));
-    const bool others = !store_.owned(partition) && !store_.owner(partition).empty();
-    if (others && pool->changes.available() > 0) pool->pages.reset();
-  }
-}
-
 void PoolStore::update_gauges() {
-  drop_given();
   uint64_t used = 0, reserved = 0, memory = 0;
   for (const auto& [name, pool] : pools_) {
     if (pool->pages == nullptr) continue;

@@ -121,7 +121,6 @@ class PoolStore {
   Task<void> clean(Pool& pool);
   Task<Result<void>> remove_cleared(Pool& pool);
   void drop(Pool& pool);
-  void drop_given();
   void update_gauges();
 
   kvstore::Store& store_;

@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kClaimBytes = 4096;
 constexpr size_t kMarkAt = 2048;
 constexpr size_t kMaxAddress = 400;
+constexpr size_t kHostAt = 512;  // in a heartbeat; earlier versions have zeros there
+constexpr size_t kMaxHost = 255;
 constexpr uint64_t kSettledChanges = 2;    // of a heartbeat that was not known before
 constexpr uint64_t kReturnedChanges = 30;  // after the process was taken for dead
 constexpr uint64_t kMaxBaseBytes = 256 * kMiB;
@@ -224,14 +226,15 @@ Result<void> ClaimFolder::remove_older() {
 }
 
 StoreHeartbeats::StoreHeartbeats(io::Disk& disk, io::AsyncQueue& queue, Loop& loop, std::string dir,
-                                 std::string id, std::string address, int64_t lease_ns)
+                                 std::string id, const Options& options)
     : disk_(disk),
       queue_(queue),
       loop_(loop),
       dir_(std::move(dir)),
       id_(std::move(id)),
-      address_(address.substr(0, kMaxAddress)),
-      lease_ns_(lease_ns) {}
+      address_(options.address.substr(0, kMaxAddress)),
+      host_(options.host.substr(0, kMaxHost)),
+      lease_ns_(options.lease_ns) {}
 
 std::string StoreHeartbeats::path_of(const std::string& id) const { return io::join(dir_, id); }
 
@@ -240,6 +243,9 @@ Task<Result<void>> StoreHeartbeats::beat() {
   append_le(bytes, ++counter_);
   append_le(bytes, static_cast<uint64_t>(address_.size()));
   bytes += address_;
+  bytes.resize(kHostAt, '\0');
+  append_le(bytes, static_cast<uint64_t>(host_.size()));
+  bytes += host_;
   bytes.resize(kClaimBytes, '\0');
   // By name, in case that somebody has taken this process for dead and removed the file.
   const io::OpenOptions options{.access = io::AccessMode::read_write, .create = true, .mode = 0600};
@@ -271,6 +277,8 @@ Task<Result<std::optional<StoreHeartbeats::Peer>>> StoreHeartbeats::observe(std:
   }
   peer.counter = counter;
   peer.address = text.substr(16, std::min<uint64_t>(length, kMaxAddress));
+  const auto host_length = load_le<uint64_t>(as_bytes(text).data() + kHostAt);
+  peer.host = text.substr(kHostAt + 8, std::min<uint64_t>(host_length, kMaxHost));
   co_return std::optional(peer);
 }
 

@@ -30,6 +30,7 @@
 #include "platform/base/task.h"
 #include "platform/io/async.h"
 #include "platform/io/disk.h"
+#include "storage/kvstore/calls.h"
 #include "storage/kvstore/segment.h"
 
 namespace ff::kvstore {
@@ -101,9 +102,10 @@ class ClaimFolder {
 // Heartbeats of this process and of others.
 class StoreHeartbeats {
  public:
-  // `lease_ns`: a process whose heartbeat stands still for so long counts as dead.
+  // Of `options`, address, host, and lease_ns: a process whose heartbeat stands still for so long
+  // counts as dead.
   StoreHeartbeats(io::Disk& disk, io::AsyncQueue& queue, Loop& loop, std::string dir,
-                  std::string id, std::string address, int64_t lease_ns);
+                  std::string id, const Options& options);
 
   const std::string& id() const { return id_; }
   // Writes the next heartbeat.
@@ -112,6 +114,7 @@ class StoreHeartbeats {
   struct Peer {
     uint64_t counter = 0;
     std::string address = {};
+    std::string host = {};
     int64_t changed_ns = 0;   // when this process has seen the counter change; steady time
     uint64_t changes = 0;     // that it has seen, since it has taken the other one for dead
     bool has_lapsed = false;  // whether it ever has
@@ -138,6 +141,7 @@ class StoreHeartbeats {
   const std::string dir_;
   const std::string id_;
   const std::string address_;
+  const std::string host_;
   const int64_t lease_ns_;
   uint64_t counter_ = 0;
   std::map<std::string, Peer> peers_;

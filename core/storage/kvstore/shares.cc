@@ -7,6 +7,25 @@
 
 namespace ff::kvstore {
 
+std::vector<std::string> sharing_members(const std::vector<std::string>& owners,
+                                         const std::vector<ShareMember>& members) {
+  std::map<std::string, ptrdiff_t> owned;  // by hosts
+  for (const ShareMember& member : members) {
+    owned[member.host] += std::count(owners.begin(), owners.end(), member.id);
+  }
+  std::string host;
+  if (!owned.contains(host)) {
+    const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+    const auto most = std::max_element(owned.begin(), owned.end(), fewer);
+    if (most != owned.end()) host = most->first;
+  }
+  std::vector<std::string> ids;
+  for (const ShareMember& member : members) {
+    if (member.host == host) ids.push_back(member.id);
+  }
+  return ids;
+}
+
 std::vector<std::string> plan_shares(const std::vector<std::string>& owners,
                                      std::vector<std::string> members) {
   std::sort(members.begin(), members.end());

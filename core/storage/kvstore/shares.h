@@ -8,6 +8,18 @@
 
 namespace ff::kvstore {
 
+// A process that lives.
+struct ShareMember {
+  std::string id = {};
+  std::string host = {};  // Options::host
+};
+
+// The ids of those that share: all have the same clients. Those that every client reaches, or,
+// where there are none, those of the machine whose processes own most partitions now. `owners`: as
+// below.
+std::vector<std::string> sharing_members(const std::vector<std::string>& owners,
+                                         const std::vector<ShareMember>& members);
+
 // The id of the process that is to own each partition. `owners` has that of the present one; empty:
 // nobody owns it. `members`: the ids of all processes that are to have partitions, at least one, in
 // any order.

@@ -8,11 +8,11 @@
 // clock takes its partitions over. No synchronized clocks are needed, but clocks must run at about
 // the same rate (25 %).
 //
-// All processes that have the store open share its partitions evenly (shares.h). A process that
-// joins gets its share from the others, some partitions at a time: an owner ends the changes under
-// way, and gives the partition up; for less than a second, nobody serves it. A process that is slow
-// keeps its share until it is taken for dead; when it comes back, it is given a share after half a
-// minute of heartbeats.
+// With Options::share, all processes that have the store open have the same number of partitions,
+// or one more (shares.h). One that joins gets its share from the others, some partitions at a time:
+// an owner ends the changes under way and gives the partition up, and for less than a second nobody
+// serves it. One that is slow keeps its share until it is taken for dead; when it comes back, it
+// gets a share after half a minute of heartbeats.
 //
 // What holds, whichever process is killed, paused or cut off:
 // - A change that apply() has acknowledged is not lost. With Options::durable, not by a power loss
@@ -53,8 +53,8 @@ class Store {
  public:
   // Creates the folder, with missing parents, and the file `store` in it if they do not exist. With
   // Options::claim, returns after a first attempt to claim partitions: those that no live process
-  // owns are served then, or the share of this process of them. All arguments outlive the store.
-  // Errc::newer_format, Errc::corrupt: the file `store`.
+  // owns are served then; where other processes live, this one's share of them. All arguments
+  // outlive the store. Errc::newer_format, Errc::corrupt: the file `store`.
   static Task<Result<std::unique_ptr<Store>>> open(io::Disk& disk, Loop& loop, Rng& rng,
                                                    Metrics& metrics, std::string folder,
                                                    Options options);

@@ -34,8 +34,7 @@ class StoreImpl final : public Store {
                  .secret = std::move(settings.secret),
                  .partitions = settings.partitions,
                  .metrics = StoreMetrics(metrics)},
-        heartbeats_(disk, queue_, loop, members_dir(folder_), rng.hex_id(),
-                    context_.options.address, context_.options.lease_ns),
+        heartbeats_(disk, queue_, loop, members_dir(folder_), rng.hex_id(), context_.options),
         places_(settings.partitions),
         writers_(loop),
         loops_(loop) {}
@@ -136,11 +135,13 @@ class StoreImpl final : public Store {
   Task<void> beat();
   Task<void> beat_loop();
   Task<void> claim_loop();
+  Task<void> give_loop();
   Task<void> update_shares();
   Task<void> look_at_others();
   bool is_due(uint32_t partition) const;
   Task<Result<void>> look_at(uint32_t partition);
   void plan();
+  std::vector<std::string> members_to_share(const std::vector<std::string>& owners);
   bool may_claim(uint32_t partition) const;
   Task<void> claim_free();
   Task<Result<void>> claim_if_free(uint32_t partition);
@@ -148,13 +149,12 @@ class StoreImpl final : public Store {
   Task<Result<void>> outlast(const Claim& former, std::optional<uint64_t> heartbeat);
   Task<Result<void>> take(uint32_t partition, const Claim& newest,
                           std::optional<uint64_t> heartbeat);
-  Task<Result<void>> serve(uint32_t partition, const Claim& newest,
-                           std::optional<uint64_t> heartbeat, std::shared_ptr<ClaimFolder> claims);
+  Task<void> leave_to_others(uint32_t partition, ClaimFolder& claims);
   void note_claim(uint32_t partition);
   Task<void> give_excess();
   Task<void> give(uint32_t partition);
   void forget_dead();
-  bool is_moving() const;
+  int64_t pause_ns() const;
   Task<void> maintain_loop();
   int64_t lease_end() const { return last_beat_ns_ + context_.options.lease_ns / 4 * 3; }
   void drop_lost();
@@ -166,6 +166,7 @@ class StoreImpl final : public Store {
   StoreHeartbeats heartbeats_;
   std::vector<Place> places_;
   bool is_shared_ = false;
+  bool stands_by_ = false;  // its clients are not those of the processes that share
   uint64_t losses_ = 0;
   uint64_t looks_ = 0;         // calls of look_at_others() so far
   int64_t give_after_ns_ = 0;  // no partition is given to another process before

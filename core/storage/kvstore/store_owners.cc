@@ -40,6 +40,7 @@ Task<Result<void>> StoreImpl::start() {
   loops_.spawn(beat_loop());
   if (context_.options.claim) co_await update_shares();
   if (context_.options.claim) loops_.spawn(claim_loop());
+  if (context_.options.claim && context_.options.share) loops_.spawn(give_loop());
   loops_.spawn(maintain_loop());
   update_gauges();
   co_return {};
@@ -101,13 +102,30 @@ Task<void> StoreImpl::beat_loop() {
   }
 }
 
-Task<void> StoreImpl::claim_loop() {
+// A heartbeat, or less while partitions are about to change their owners here.
+int64_t StoreImpl::pause_ns() const {
+  const auto moves = [this](const Place& place) {
+    const bool is_target = place.target == heartbeats_.id();
+    return (place.own != nullptr) != is_target || place.free_ns;
+  };
   const int64_t beat_ns = context_.options.heartbeat_ns;
+  return std::any_of(places_.begin(), places_.end(), moves) ? beat_ns / kMovingFraction : beat_ns;
+}
+
+Task<void> StoreImpl::claim_loop() {
   for (;;) {
-    const int64_t pause_ns = is_moving() ? beat_ns / kMovingFraction : beat_ns;
-    const auto slept = co_await sleep_for(context_.loop, pause_ns);
+    const auto slept = co_await sleep_for(context_.loop, pause_ns());
     if (!slept) co_return;
     co_await update_shares();
+  }
+}
+
+// Apart from claims, which need not wait until compaction lets a partition go.
+Task<void> StoreImpl::give_loop() {
+  for (;;) {
+    const auto slept = co_await sleep_for(context_.loop, pause_ns());
+    if (!slept) co_return;
+    co_await give_excess();
   }
 }
 
@@ -133,7 +151,6 @@ Task<void> StoreImpl::update_shares() {
   co_await look_at_others();
   plan();
   co_await claim_free();
-  co_await give_excess();
   forget_dead();
   update_gauges();
 }
@@ -168,8 +185,10 @@ Task<void> StoreImpl::look_at_others() {
     if (!co_await yield) co_return;
   }
   ++looks_;
-  is_shared_ = std::any_of(places_.begin(), places_.end(), [](const Place& place) {
-    return place.own == nullptr && !place.owner.empty();
+  // A former process with the address of this one is dead.
+  is_shared_ = std::any_of(places_.begin(), places_.end(), [this](const Place& place) {
+    const bool others = place.own == nullptr && !place.owner.empty();
+    return others && place.owner != context_.options.address;
   });
 }
 
@@ -185,7 +204,12 @@ Task<Result<void>> StoreImpl::look_at(uint32_t partition) {
   Place& place = places_[partition];
   ClaimFolder claims(context_.disk, queue_, dir_of(partition));
   FF_CO_TRY(const Claim newest, co_await claims.newest());
-  const auto found = heartbeats_.peers().find(newest.member);
+  auto found = heartbeats_.peers().find(newest.member);
+  if (found != heartbeats_.peers().end() && !heartbeats_.is_live(found->second)) {
+    // Or this process has not looked at it for so long.
+    FF_CO_TRY(co_await heartbeats_.observe(newest.member));
+    found = heartbeats_.peers().find(newest.member);
+  }
   const auto* const peer = found == heartbeats_.peers().end() ? nullptr : &found->second;
   const bool free = is_free(newest, peer);
   place.owner_id = newest.member;
@@ -198,8 +222,25 @@ Task<Result<void>> StoreImpl::look_at(uint32_t partition) {
   co_return {};
 }
 
-// Who is to own each partition: this process, those that own some now, and those that have lived
-// for some heartbeats.
+// This process, those that own some partitions now, and those that have lived for some heartbeats.
+std::vector<std::string> StoreImpl::members_to_share(const std::vector<std::string>& owners) {
+  std::vector<ShareMember> members{{.id = heartbeats_.id(), .host = context_.options.host}};
+  for (const auto& [id, peer] : heartbeats_.peers()) {
+    if (!heartbeats_.is_live(peer)) continue;
+    const bool owns_some = std::find(owners.begin(), owners.end(), id) != owners.end();
+    if (owns_some || heartbeats_.is_settled(peer)) members.push_back({.id = id, .host = peer.host});
+  }
+  auto sharing = sharing_members(owners, members);
+  const bool stands_by =
+      std::find(sharing.begin(), sharing.end(), heartbeats_.id()) == sharing.end();
+  if (stands_by && !stands_by_) {
+    log_info("stands by: other clients reach the processes that own the partitions",
+             {{"address", context_.options.address}});
+  }
+  stands_by_ = stands_by;
+  return sharing;
+}
+
 void StoreImpl::plan() {
   std::vector<std::string> owners;
   for (const Place& place : places_) {
@@ -207,13 +248,13 @@ void StoreImpl::plan() {
     owners.push_back(place.own != nullptr ? heartbeats_.id()
                                           : (others ? place.owner_id : std::string()));
   }
-  std::vector<std::string> members{heartbeats_.id()};
-  for (const auto& [id, peer] : heartbeats_.peers()) {
-    if (!heartbeats_.is_live(peer)) continue;
-    const bool owns_some = std::find(owners.begin(), owners.end(), id) != owners.end();
-    if (owns_some || heartbeats_.is_settled(peer)) members.push_back(id);
+  std::vector<std::string> targets;
+  if (context_.options.share) {
+    targets = plan_shares(owners, members_to_share(owners));
+  } else {  // free partitions are for anybody
+    targets = owners;
+    std::replace(targets.begin(), targets.end(), std::string(), heartbeats_.id());
   }
-  const auto targets = plan_shares(owners, std::move(members));
   for (size_t i = 0; i < places_.size(); ++i) places_[i].target = targets[i];
 }
 
@@ -272,30 +313,31 @@ Task<Result<void>> StoreImpl::take(uint32_t partition, const Claim& newest,
                                    std::optional<uint64_t> heartbeat) {
   auto claims = std::make_shared<ClaimFolder>(context_.disk, queue_, dir_of(partition));
   FF_CO_TRY(co_await claims->claim(newest, heartbeats_.id(), context_.rng.hex_id()));
-  auto served = co_await serve(partition, newest, heartbeat, claims);
-  if (served || served.error().code == Errc::interrupted) co_return served;
-  // Another process may be able to open it.
-  const bool alone = std::ranges::none_of(
-      heartbeats_.peers(), [&](const auto& peer) { return heartbeats_.is_live(peer.second); });
-  if (alone) co_return served;
-  places_[partition].retry_ns =
-      context_.loop.now_ns() + kRetryBeats * context_.options.heartbeat_ns;
-  (void)co_await claims->release();
-  co_return served;
-}
-
-Task<Result<void>> StoreImpl::serve(uint32_t partition, const Claim& newest,
-                                    std::optional<uint64_t> heartbeat,
-                                    std::shared_ptr<ClaimFolder> claims) {
-  FF_CO_TRY(auto own, co_await Partition::open(context_, partition, std::move(claims)));
+  auto opened = co_await Partition::open(context_, partition, claims);
+  // Whoever finds the claim released need not wait for the former owner.
   FF_CO_TRY(co_await outlast(newest, heartbeat));
+  if (!opened) {
+    co_await leave_to_others(partition, *claims);
+    co_return opened.error();
+  }
+  const auto own = std::move(*opened);
   const int64_t until_ns = lease_end();
   FF_CO_TRY(co_await own->claims().check());
   own->set_lease(until_ns);
   writers_.spawn(Partition::run(own));
-  places_[partition].own = std::move(own);
+  places_[partition].own = own;
   note_claim(partition);
   co_return {};
+}
+
+// This process cannot open the partition, and another one may be able to.
+Task<void> StoreImpl::leave_to_others(uint32_t partition, ClaimFolder& claims) {
+  const bool alone = std::ranges::none_of(
+      heartbeats_.peers(), [&](const auto& peer) { return heartbeats_.is_live(peer.second); });
+  if (alone) co_return;
+  const int64_t now_ns = context_.loop.now_ns();
+  places_[partition].retry_ns = now_ns + kRetryBeats * context_.options.heartbeat_ns;
+  (void)co_await claims.release();
 }
 
 void StoreImpl::note_claim(uint32_t partition) {
@@ -320,8 +362,9 @@ Task<void> StoreImpl::give_excess() {
   uint64_t given = 0;
   for (uint32_t i = 0; i < context_.partitions; ++i) {
     const Place& place = places_[i];
-    const bool is_target = place.target == heartbeats_.id();
-    if (place.own != nullptr && !is_target) excess.push_back(i);
+    const auto next = heartbeats_.peers().find(place.target);
+    const bool wanted = next != heartbeats_.peers().end() && heartbeats_.is_live(next->second);
+    if (place.own != nullptr && wanted) excess.push_back(i);
     if (place.own == nullptr && place.given_ns && place.free_ns) ++given;
   }
   const uint64_t most = std::min<uint64_t>(kGivenMax, 1 + excess.size() / kGivenMax);
@@ -367,15 +410,6 @@ void StoreImpl::forget_dead() {
     if (peer.changed_ns <= until_ns && !owns_some) dead.push_back(id);
   }
   for (const std::string& id : dead) heartbeats_.forget(id);
-}
-
-// Whether partitions are about to change their owners here.
-bool StoreImpl::is_moving() const {
-  const auto moves = [this](const Place& place) {
-    const bool is_target = place.target == heartbeats_.id();
-    return (place.own != nullptr) != is_target || place.free_ns;
-  };
-  return std::any_of(places_.begin(), places_.end(), moves);
 }
 
 void StoreImpl::update_gauges() {
