@@ -29,6 +29,7 @@ std::vector<std::string> sharing_members(const std::vector<std::string>& owners,
 std::vector<std::string> plan_shares(const std::vector<std::string>& owners,
                                      std::vector<std::string> members) {
   std::sort(members.begin(), members.end());
+  members.erase(std::unique(members.begin(), members.end()), members.end());
   std::map<std::string, size_t> owned;
   for (const std::string& owner : owners) ++owned[owner];
   std::vector<std::string> by_number = members;

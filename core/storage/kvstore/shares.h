@@ -22,7 +22,7 @@ std::vector<std::string> sharing_members(const std::vector<std::string>& owners,
 
 // The id of the process that is to own each partition. `owners` has that of the present one; empty:
 // nobody owns it. `members`: the ids of all processes that are to have partitions, at least one, in
-// any order.
+// any order, maybe twice.
 //
 // As few partitions as possible change their owners. So a plan that has been carried out stays the
 // same. Those of a process with too many that move are its last ones; the first member in the order

@@ -149,7 +149,8 @@ class StoreImpl final : public Store {
   Task<Result<void>> outlast(const Claim& former, std::optional<uint64_t> heartbeat);
   Task<Result<void>> take(uint32_t partition, const Claim& newest,
                           std::optional<uint64_t> heartbeat);
-  Task<void> leave_to_others(uint32_t partition, ClaimFolder& claims);
+  Task<void> leave_to_others(uint32_t partition, ClaimFolder& claims, const Claim& former,
+                             std::optional<uint64_t> heartbeat);
   void note_claim(uint32_t partition);
   Task<void> give_excess();
   Task<void> give(uint32_t partition);

@@ -304,8 +304,10 @@ Task<Result<void>> StoreImpl::claim_if_free(uint32_t partition) {
 // still until after the mark was set, its lease has ended; otherwise wait for that.
 Task<Result<void>> StoreImpl::outlast(const Claim& former, std::optional<uint64_t> heartbeat) {
   if (former.epoch == 0 || former.mark == ClaimMark::released) co_return {};
-  FF_CO_TRY(const auto peer, co_await heartbeats_.observe(former.member));
-  if (heartbeat && peer && peer->counter == *heartbeat) co_return {};
+  if (heartbeat) {  // not after an attempt of this process
+    FF_CO_TRY(const auto peer, co_await heartbeats_.observe(former.member));
+    if (peer && peer->counter == *heartbeat) co_return {};
+  }
   co_return co_await sleep_for(context_.loop, context_.options.lease_ns);
 }
 
@@ -314,12 +316,11 @@ Task<Result<void>> StoreImpl::take(uint32_t partition, const Claim& newest,
   auto claims = std::make_shared<ClaimFolder>(context_.disk, queue_, dir_of(partition));
   FF_CO_TRY(co_await claims->claim(newest, heartbeats_.id(), context_.rng.hex_id()));
   auto opened = co_await Partition::open(context_, partition, claims);
-  // Whoever finds the claim released need not wait for the former owner.
-  FF_CO_TRY(co_await outlast(newest, heartbeat));
   if (!opened) {
-    co_await leave_to_others(partition, *claims);
+    co_await leave_to_others(partition, *claims, newest, heartbeat);
     co_return opened.error();
   }
+  FF_CO_TRY(co_await outlast(newest, heartbeat));
   const auto own = std::move(*opened);
   const int64_t until_ns = lease_end();
   FF_CO_TRY(co_await own->claims().check());
@@ -331,13 +332,16 @@ Task<Result<void>> StoreImpl::take(uint32_t partition, const Claim& newest,
 }
 
 // This process cannot open the partition, and another one may be able to.
-Task<void> StoreImpl::leave_to_others(uint32_t partition, ClaimFolder& claims) {
+Task<void> StoreImpl::leave_to_others(uint32_t partition, ClaimFolder& claims, const Claim& former,
+                                      std::optional<uint64_t> heartbeat) {
   const bool alone = std::ranges::none_of(
       heartbeats_.peers(), [&](const auto& peer) { return heartbeats_.is_live(peer.second); });
   if (alone) co_return;
   const int64_t now_ns = context_.loop.now_ns();
   places_[partition].retry_ns = now_ns + kRetryBeats * context_.options.heartbeat_ns;
-  (void)co_await claims.release();
+  // Whoever finds the claim released does not wait for the former owner.
+  const auto outlasted = co_await outlast(former, heartbeat);
+  if (outlasted) (void)co_await claims.release();
 }
 
 void StoreImpl::note_claim(uint32_t partition) {

@@ -58,6 +58,7 @@ TEST_F(RedisConnectionTest, AfterALossOfItsPartitionsNothingIsKnown) {
   client_.say("GET k\r\n");
   world_.world.run_for(4 * kSecond);
   world_.store.others[world_.store.partition_of("k")] = "other:1";
+  world_.store.lost = 1;
   world_.world.run_for(4 * kSecond);
   world_.store.others.clear();
   const size_t before = world_.store.reads;
