@@ -20,6 +20,7 @@
 #include "platform/base/audit.h"
 #include "platform/base/log.h"
 #include "platform/io/system_disk.h"
+#include "platform/net/resolve.h"
 #include "platform/rpc/server.h"
 #include "storage/client/url.h"
 #include "storage/cluster/revocation_poller.h"
@@ -154,6 +155,8 @@ Result<void> KvServer::open_store() {
   io::Disk& disk = cluster_ != nullptr ? cluster_->disk() : local_;
   kvstore::Options options;
   options.address = address_;
+  FF_TRY(const auto reached, net::parse_address(address_));
+  if (rpc::is_local(reached)) options.host = net::host_name();
   options.partitions = static_cast<uint32_t>(options_.partitions);
   options.max_bytes = options_.max_bytes;
   options.durable = options_.sync;
@@ -307,6 +310,22 @@ std::string command_list() {
   return text;
 }
 
+std::string sharing_about() {
+  return "Several gateways on one FOLDER share its keys: each serves as many partitions of the "
+         "store as the others, and replies MOVED to commands on other keys, as Redis Cluster "
+         "does. CLUSTER SLOTS and CLUSTER SHARDS tell clients in cluster mode where to ask. A "
+         "gateway that is started gets its share within seconds; while a partition goes to it, "
+         "commands wait, for less than a second as a rule, and nothing acknowledged is lost. When "
+         "a gateway dies, the others take its partitions over within 10 s; when it is stopped, at "
+         "once. While several gateways run, the keys of a command must be of one slot, and SCAN, "
+         "KEYS, RANDOMKEY, DBSIZE, FLUSHALL and INFO are about the keys of the gateway that is "
+         "asked; a SCAN may miss keys that change their gateway meanwhile. For clients without "
+         "cluster mode, run one gateway: it has all keys.\n\nGive all gateways an ff:// FOLDER, "
+         "not a mount; one user, or they cannot read each other's files; and addresses that the "
+         "same clients reach (--listen, --advertise): one that only its own machine reaches stands "
+         "by for the others.";
+}
+
 }  // namespace
 
 void declare_serve_kv(Command& serve) {
@@ -316,11 +335,9 @@ void declare_serve_kv(Command& serve) {
       "and 3). FOLDER is a local folder, or ff://HOST:PORT[,HOST:PORT]/PATH in a cluster "
       "(ff:///PATH uses --meta); the store is made if there is none. The folder has everything: a "
       "gateway may be killed, and started on any machine.\n\nWhat a gateway has acknowledged is "
-      "not lost when it dies; with --sync not by a power loss either. Several gateways may serve "
-      "one folder in a cluster: each partition of the store has one owner at a time, the others "
-      "reply MOVED with its address, and when it dies they take its partitions over within 10 s. "
-      "CLUSTER SLOTS tells clients in cluster mode where to ask. Give them all an ff:// FOLDER, "
-      "not a mount.\n\nThe commands of one client begin in their order, and those on one key run "
+      "not lost when it dies; with --sync not by a power loss either.\n\n" +
+      sharing_about() +
+      "\n\nThe commands of one client begin in their order, and those on one key run "
       "one after the other, for all clients. EXEC is atomic, and its keys must be of one slot, as "
       "in Redis Cluster: write a common part of their names in braces, {user1}:name and "
       "{user1}:mail. MSET, DEL and RENAME of keys of several slots are not atomic. A hash is one "

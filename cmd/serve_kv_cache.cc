@@ -90,6 +90,9 @@ Result<net::Address> KvCacheServer::Impl::start(const StopToken& stop, Rng& rng,
   kvstore::Options stored;
   stored.address = public_address(listening, options.gateway_address);
   stored.durable = options.durable;
+  // Clients ask one gateway, know nothing of slots, and lose their tokens where they are
+  // redirected.
+  stored.share = false;
   auto opening = kvstore::Store::open(disk, loop_, rng, store_metrics_,
                                       io::join(options.folder, "kv-cache"), std::move(stored));
   FF_TRY(store_, run_task(loop_, cancel_on_stop(loop_, stop, std::move(opening))));
@@ -161,9 +164,10 @@ std::string kv_cache_about() {
          "the cache of which key, for each rank and namespace. Set metadata_server_url of "
          "SGLang's hf3fs backend to http://HOST:PORT. What it has acknowledged is in "
          "FOLDER/kv-cache and outlives the daemon: another one continues within 10 s, and "
-         "no page is ever given to two keys. Others on the same FOLDER redirect requests "
-         "to the one that owns the pages (status 307), or ask clients to come again "
-         "(503). When no page is free, the keys that were not used for longest go. A page "
+         "no page is ever given to two keys. One gateway has the pages as long as it "
+         "runs: others on the same FOLDER redirect requests to it (status 307), or ask "
+         "clients to come again (503). When no page is free, the keys that were not used for "
+         "longest go. A page "
          "that no client confirms or releases for 10 minutes is free again. The caches "
          "have at most 2,147,483,648 pages for each rank and namespace; keys have at most "
          "1,024 bytes, a request 65,536 keys.\n\n"

@@ -148,6 +148,11 @@ def refused(text, call):
         raise AssertionError("nothing was refused")
 
 
+def share(port):
+    """How many partitions the daemon serves."""
+    return redis.Redis(port=port).info("store")["owned_partitions"]
+
+
 def serves_all(port):
     info = redis.Redis(port=port).info("store")
     return info["owned_partitions"] == info["partitions"]

@@ -4,6 +4,7 @@
 
   clients   redis-cli and python3-redis: pipelines, transactions, many clients, a slow reader
   killed    the daemon is killed under load, and another one continues: nothing acknowledged is lost
+  shared    two daemons share the keys: one joins, is killed and comes back under load
   full      the disk is full: writes are refused, reads go on
   login     tokens as passwords, with a metadata server that revokes one
   tls       certificates of both ends
@@ -12,6 +13,7 @@
 Exits with 77 where something that a part needs is not there.
 """
 import functools
+import logging
 import os
 import shutil
 import socket
@@ -21,10 +23,11 @@ import threading
 import time
 
 sys.dont_write_bytecode = True  # nothing is left in the tree
-from kv_daemon import (cli, Daemon, expect, FF, Raw, refused, run, serve, serves_all, skip, until,
-                       run_part)
+from kv_daemon import (cli, Daemon, expect, FF, Raw, refused, run, serve, serves_all, share, skip,
+                       until, run_part)
 
 import redis
+import redis.cluster
 
 
 def library(port):
@@ -190,7 +193,10 @@ def killed(folder):
         check_acked(port, acked)
     # A second gateway takes over while the first one's clients write.
     second = serve(f"{folder}/kv")
-    expect(Raw(("127.0.0.1", second.port)).ask("GET", "counter")[:6], b"-MOVED")
+    until("each has its share", lambda: share(port) == share(second.port) == 8)
+    replies = [Raw(("127.0.0.1", one.port)).ask("GET", "counter") for one in (daemon, second)]
+    expect(sorted(reply[:1] for reply in replies), [b"$", b"-"])
+    assert b"-MOVED" in [reply[:6] for reply in replies], replies
     writers = Writers([port])
     until("there is load", lambda: len(writers.acked) > 3000)
     daemon.kill()
@@ -205,6 +211,68 @@ def killed(folder):
     assert serves_all(third.port)
     check_acked(third.port, acked)
     third.stop()
+
+
+class ClusterWriters(Writers):
+    """Likewise, in cluster mode: the numbers at keys grow, and one more counts changes."""
+
+    def write(self, number):
+        client, i = None, 0
+        while not self.stopping:
+            i += 1
+            name = f"c{number}:{i % 200}"
+            try:
+                if client is None:
+                    client = cluster_client(self.ports)
+                client.set(name, i)
+                self.acked[name] = str(i)
+                client.incr(f"count{number}")
+                self.acked[f"count{number}"] = self.acked.get(f"count{number}", 0) + 1
+            except Exception:  # pylint: disable=broad-except
+                client = None  # the library has errors of its own when a gateway goes
+                time.sleep(0.01)
+
+
+def cluster_client(ports):
+    nodes = [redis.cluster.ClusterNode("127.0.0.1", port) for port in ports]
+    return redis.cluster.RedisCluster(startup_nodes=nodes, decode_responses=True)
+
+
+def check_shared(ports, acked):
+    client = cluster_client(ports)
+    for name, value in acked.items():
+        found = client.get(name)
+        # What was not acknowledged may have happened, too.
+        assert found is not None and int(found) >= int(value), (name, found, value)
+
+
+def shared(folder):
+    logging.disable(logging.CRITICAL)  # the library logs each redirection
+    first = serve(f"{folder}/kv")
+    writers = ClusterWriters([first.port])
+    until("there is load", lambda: len(writers.acked) > 500)
+    second = serve(f"{folder}/kv")
+    ports = [first.port, second.port]
+    writers.ports = ports
+    until("each has its share", lambda: share(ports[0]) == share(ports[1]) == 8)
+    before = dict(writers.acked)
+    until("there is load", lambda: sum(writers.acked[name] != before[name]
+                                       for name in before) > 200)
+    first.kill()
+    begin = time.monotonic()
+    until("the other one serves all", lambda: serves_all(second.port))
+    print(f"took over after {time.monotonic() - begin:.1f} s")
+    check_shared([second.port], dict(writers.acked))
+    first = serve(f"{folder}/kv", port=first.port)
+    until("each has its share", lambda: share(ports[0]) == share(ports[1]) == 8)
+    acked = writers.stop()
+    check_shared(ports, acked)
+    first.stop()
+    until("the other one serves all", lambda: serves_all(second.port))
+    check_shared([second.port], acked)
+    client = redis.Redis(port=second.port)  # without cluster mode, since it is alone
+    assert None not in client.mget(list(acked))
+    second.stop()
 
 
 def full(folder):
@@ -349,7 +417,7 @@ def cluster(folder):
         run("down", "--dir", f"{folder}/cluster", "--purge", "--yes", **state)
 
 
-PARTS = {part.__name__: part for part in (clients, killed, full, login, tls, cluster)}
+PARTS = {part.__name__: part for part in (clients, killed, shared, full, login, tls, cluster)}
 
 if __name__ == "__main__":
     run_part(PARTS)

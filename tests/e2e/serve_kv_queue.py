@@ -3,18 +3,19 @@
 """usage: serve_kv_queue.py FF PART
 
   queue     a stream as a queue of several consumers, while the daemon is killed again and again
-  slots     clients in cluster mode: they find the owner of a key, also when it changes
+  slots     two daemons share the keys: clients in cluster mode find them, also when one is killed
   waits     commands that wait for keys: woken, timed out, ended, and clients that leave
 
 Exits with 77 where something that a part needs is not there.
 """
+import logging
 import shutil
 import sys
 import threading
 import time
 
 sys.dont_write_bytecode = True  # nothing is left in the tree
-from kv_daemon import cli, expect, Raw, refused, serve, serves_all, skip, until, run_part
+from kv_daemon import cli, expect, Raw, refused, serve, serves_all, share, skip, until, run_part
 
 import redis
 import redis.cluster
@@ -134,26 +135,39 @@ def queue(folder):
 def slots(folder):
     if shutil.which("redis-cli") is None:
         skip("redis-cli is not installed")
+    logging.disable(logging.CRITICAL)  # the library logs each redirection
     first = serve(f"{folder}/kv")
     second = serve(f"{folder}/kv")
-    nodes = [redis.cluster.ClusterNode("127.0.0.1", one.port) for one in (second, first)]
-    # It would forget the second gateway, which owns nothing yet.
-    client = redis.cluster.RedisCluster(startup_nodes=nodes, dynamic_startup_nodes=False,
-                                        decode_responses=True)
+    ports = [first.port, second.port]
+    until("each has its share", lambda: share(ports[0]) == share(ports[1]) == 8)
+    client = redis.cluster.RedisCluster(
+        startup_nodes=[redis.cluster.ClusterNode("127.0.0.1", second.port)], decode_responses=True)
     plain = redis.Redis(port=second.port, decode_responses=True)
     expect(plain.execute_command("CLUSTER KEYSLOT", "foo"), 12182)
-    expect(cli(second.port, "-c", "SET", "k", "v"), "OK\n")
-    for i in range(200):
-        client.set(f"k{i}", f"v{i}")
-    expect([client.get(f"k{i}") for i in range(200)], [f"v{i}" for i in range(200)])
+    names = [f"k{i}" for i in range(200)]
+    for key in names[:20]:
+        expect(cli(second.port, "-c", "SET", key, "v" + key), "OK\n")
+    for key in names[20:]:
+        client.set(key, "v" + key)
+    expect([client.get(key) for key in names], ["v" + key for key in names])
+    expect(cli(first.port, "-c", "GET", "k7") + cli(first.port, "-c", "GET", "k8"), "vk7\nvk8\n")
+    # What concerns all keys, each gateway says of its own ones.
+    numbers = [redis.Redis(port=port).dbsize() for port in ports]
+    assert sum(numbers) == 200 and min(numbers) > 50, numbers
+    expect(sorted(client.scan_iter("k*", count=13)), sorted(names))
+    expect(client.mget_nonatomic(names), ["v" + key for key in names])
+    # Without cluster mode: the keys of a gateway, and of one slot at a time.
+    replies = [Raw(("127.0.0.1", port)).ask("GET", "k7") for port in ports]
+    expect(sorted(reply[:6] for reply in replies), [b"$vk7", b"-MOVED"])
+    refused("CROSSSLOT", lambda: plain.mget(names))
+    expect(plain.info("server")["redis_mode"], "cluster")
     client.xgroup_create("s", "g", "0", mkstream=True)
     client.xadd("s", {"n": "1"})
     expect(len(client.xreadgroup("g", "c", {"s": ">"}, count=1, block=1)), 1)
     expect(client.xpending("s", "g")["pending"], 1)
-    expect(client.get("k"), "v")
     expect(client.cluster_info()["cluster_state"], "ok")
-    owner = {f"127.0.0.1:{first.port}"}
-    expect({name for name, node in client.cluster_nodes().items() if node["slots"]}, owner)
+    expect({name for name, node in client.cluster_nodes().items() if node["slots"]},
+           {f"127.0.0.1:{port}" for port in ports})
     shards = redis.Redis(port=second.port).execute_command("CLUSTER SHARDS")
     expect(sorted(shard[3][0][3] for shard in shards), sorted([first.port, second.port]))
     for words, keys in ((("XREAD", "COUNT", 1, "STREAMS", "a", "b", 0, 0), ["a", "b"]),
@@ -163,9 +177,10 @@ def slots(folder):
     refused("Invalid command", lambda: plain.execute_command("COMMAND GETKEYS", "NOSUCH"))
     first.kill()
     until("the second gateway serves", lambda: serves_all(second.port))
-    expect(client.get("k7"), "v7")
+    expect([client.get(key) for key in names], ["v" + key for key in names])
     expect(client.set("k7", "w"), True)
     expect(client.xack("s", "g", client.xpending_range("s", "g", "-", "+", 1)[0]["message_id"]), 1)
+    expect((plain.flushall(), plain.dbsize()), (True, 0))
     second.stop()
 
 

@@ -43,8 +43,7 @@ std::vector<ClusterNode> cluster_nodes(const StoreAccess& access) {
   const kvstore::Store& store = access.store;
   for (uint32_t i = 0; i < store.partitions(); i++) {
     const std::string owner = store.owner(i);
-    if (owner.empty() || (owner == access.address && !store.owned(i))) continue;
-    const std::string id = node_id(owner);
+    const std::string id = owner.empty() ? nodes.front().id : node_id(owner);
     auto node = std::ranges::find(nodes, id, &ClusterNode::id);
     if (node == nodes.end()) node = nodes.insert(nodes.end(), make_node(owner));
     const auto [first, last] = store.redis_slots(i);
@@ -57,10 +56,14 @@ std::vector<ClusterNode> cluster_nodes(const StoreAccess& access) {
   return nodes;
 }
 
-uint32_t served_slots(const std::vector<ClusterNode>& nodes) {
+// A former process with the address of this one serves nothing.
+uint32_t served_slots(const StoreAccess& access) {
   uint32_t slots = 0;
-  for (const ClusterNode& node : nodes) {
-    for (const ClusterNode::Slots& range : node.slots) slots += range.last - range.first + 1;
+  for (uint32_t i = 0; i < access.store.partitions(); i++) {
+    const std::string owner = access.store.owner(i);
+    if (owner.empty() || (owner == access.address && !access.store.owned(i))) continue;
+    const auto [first, last] = access.store.redis_slots(i);
+    slots += last - first + 1;
   }
   return slots;
 }

@@ -23,9 +23,10 @@ struct ClusterNode {
   std::string address() const;
 };
 
-// This gateway first. Slots that nobody serves now are missing.
+// This gateway first. It also stands for slots that nobody serves now: it lets commands wait for
+// their next owner. Clients take a slot without a node for an error.
 std::vector<ClusterNode> cluster_nodes(const StoreAccess& access);
-// How many slots some node serves.
-uint32_t served_slots(const std::vector<ClusterNode>& nodes);
+// How many slots somebody serves.
+uint32_t served_slots(const StoreAccess& access);
 
 }  // namespace ff::gateway

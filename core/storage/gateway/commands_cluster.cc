@@ -89,7 +89,7 @@ Task<Result<void>> run_cluster_nodes(CommandCall& call) {
 
 Task<Result<void>> run_cluster_info(CommandCall& call) {
   const auto nodes = cluster_nodes(call.view.access());
-  const uint32_t served = served_slots(nodes);
+  const uint32_t served = served_slots(call.view.access());
   const auto owners =
       std::ranges::count_if(nodes, [](const ClusterNode& node) { return !node.slots.empty(); });
   call.reply.verbatim(fmt::format(

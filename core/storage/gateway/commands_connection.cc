@@ -90,7 +90,7 @@ void reply_hello(CommandCall& call) {
   reply.integer(call.client.version);
   reply.bulk("id");
   reply.integer(static_cast<int64_t>(call.client.id));
-  text("mode", "standalone");
+  text("mode", server_mode(call.gateway));
   text("role", "master");
   reply.bulk("modules");
   reply.array(0);

@@ -15,6 +15,9 @@ namespace ff::gateway {
 namespace {
 
 constexpr int kExecAttemptsMax = 10;
+// As for single commands (gateway.cc), while nobody serves the keys.
+constexpr int64_t kExecWaitNs = 10 * kSecond;
+constexpr int64_t kExecPollNs = 50 * kMillisecond;
 
 struct Transaction {
   std::vector<RespRequest> commands;
@@ -41,9 +44,15 @@ Result<bool> is_unchanged(const StoreAccess& access, const Transaction& transact
   return true;
 }
 
+// Whether the error says that this process does not serve the keys, or not now.
+bool is_of_owner(const Error& error) {
+  return error.code == Errc::busy || error.code == Errc::stale;
+}
+
 // Runs the commands on one view; their replies, one behind the other. The error of a command is its
-// reply, and the others still run.
-Task<std::string> run_all(CommandCall& exec, const Transaction& transaction, StoreView& view) {
+// reply, and the others still run; but if the keys have another owner, it is the reply to EXEC.
+Task<Result<std::string>> run_all(CommandCall& exec, const Transaction& transaction,
+                                  StoreView& view) {
   std::string replies;
   for (const RespRequest& words : transaction.commands) {
     const CommandRow& row = **row_of(words);
@@ -51,6 +60,7 @@ Task<std::string> run_all(CommandCall& exec, const Transaction& transaction, Sto
     RespWriter writer(reply, exec.client.version);
     CommandCall call{exec.gateway, exec.client, row, words, view, writer, nullptr};
     const auto done = co_await row.handler(call);
+    if (!done && is_of_owner(done.error())) co_return done.error();
     if (!done) {
       reply.clear();
       writer.error(done.error().message);
@@ -61,7 +71,25 @@ Task<std::string> run_all(CommandCall& exec, const Transaction& transaction, Sto
 }
 
 Error aborted(const Error& cause) {
+  if (cause.code == Errc::stale) return cause;  // MOVED, as Redis Cluster says it
   return fail(cause.code, "EXECABORT Transaction discarded because of: {}", cause.message);
+}
+
+struct ExecAttempt {
+  bool is_unchanged = true;  // the keys that the client watches
+  bool is_written = false;   // false: other keys have changed meanwhile
+  std::string replies = {};
+};
+
+Task<Result<ExecAttempt>> attempt_exec(CommandCall& call, const Transaction& transaction) {
+  ExecAttempt attempt;
+  const StoreAccess& access = call.gateway.access();
+  FF_CO_TRY(attempt.is_unchanged, is_unchanged(access, transaction));
+  if (!attempt.is_unchanged) co_return attempt;
+  StoreView view(access, call.gateway.now_ms());
+  FF_CO_TRY(attempt.replies, co_await run_all(call, transaction, view));
+  FF_CO_TRY(attempt.is_written, co_await view.commit());
+  co_return attempt;
 }
 
 }  // namespace
@@ -87,19 +115,24 @@ Task<Result<void>> run_exec(CommandCall& call) {
   for (const auto& [key, watched] : transaction.watched) keys.push_back(key);
   KeyLocks::KeyLock lock(call.gateway.locks(), std::move(keys), true);
   FF_CO_TRY(co_await lock.wait());
-  for (int attempt = 0; attempt < kExecAttemptsMax; attempt++) {
-    FF_CO_TRY(const bool unchanged, is_unchanged(call.gateway.access(), transaction));
-    if (!unchanged) {
+  Loop& loop = call.gateway.loop();
+  const int64_t until_ns = loop.now_ns() + kExecWaitNs;
+  for (int attempts = 0; attempts < kExecAttemptsMax;) {
+    const auto attempt = co_await attempt_exec(call, transaction);
+    if (!attempt) {
+      const bool waits = attempt.error().code == Errc::busy && loop.now_ns() < until_ns;
+      if (!waits) co_return aborted(attempt.error());
+      FF_CO_TRY(co_await sleep_for(loop, kExecPollNs));
+      continue;
+    }
+    attempts++;
+    if (!attempt->is_unchanged) {
       call.reply.null_array();
       co_return Result<void>();
     }
-    StoreView view(call.gateway.access(), call.gateway.now_ms());
-    const std::string replies = co_await run_all(call, transaction, view);
-    const auto committed = co_await view.commit();
-    if (!committed) co_return aborted(committed.error());
-    if (!*committed) continue;
+    if (!attempt->is_written) continue;
     call.reply.array(transaction.commands.size());
-    call.reply.append(replies);
+    call.reply.append(attempt->replies);
     co_return Result<void>();
   }
   co_return fail(Errc::stale, "TRYAGAIN the keys change too often");

@@ -18,13 +18,23 @@ namespace {
 
 constexpr int64_t kAuthNs = 30 * kSecond;  // for a client to authenticate
 constexpr int64_t kSweepNs = 3 * kSecond;
+constexpr int64_t kOwnersNs = kSecond / 4;
 constexpr int64_t kIdleNs = 10 * kSecond;  // then a client gives memory back
 constexpr int64_t kDrainPollNs = 5 * kMillisecond;
 constexpr int kAttemptsMax = 10;  // of a command whose keys change meanwhile
 // While nobody serves a partition, its commands wait: for the lease of a process that has died, and
-// for the claim of the next one.
+// for the claim of the next one; or until the process to which it is given serves it.
 constexpr int64_t kOwnerWaitNs = 10 * kSecond;
 constexpr int64_t kOwnerPollNs = 50 * kMillisecond;
+
+// Where several gateways share the keys, those of a command are of one slot, as in Redis Cluster:
+// otherwise chance would decide whether they lie together.
+Result<void> check_slots(const kvstore::Store& store, const CommandRow& row,
+                         const RespRequest& words) {
+  const bool many = row.last_key != row.first_key || row.has(kStreamKeys) || row.has(kCountedKeys);
+  if (!many || !store.is_shared()) return {};
+  return check_one_slot(keys_of(row, words));
+}
 
 }  // namespace
 
@@ -64,6 +74,7 @@ void Gateway::start(kvstore::Store& store, std::string address) {
         net::accept_sockets(accept_gate_, *listener_, std::bind_front(&Gateway::admit, this)));
   }
   accept_gate_.spawn(sweep());
+  accept_gate_.spawn(watch_owners());
   accept_gate_.spawn(sweep_leftovers(*access_, locks_));
 }
 
@@ -126,14 +137,22 @@ Task<void> Gateway::sweep() {
       if (client.entity && !passwords_.still_valid(*client.entity)) connection->drain();
       if (client.active_ns + kIdleNs < now_ns) connection->release_idle_memory();
     }
-    // Versions are known only from one claim to its end.
-    const uint32_t owned = owned_partitions();
-    if (owned < owned_) {
-      cache_.clear();
-      waits_.announce_all();
-    }
-    owned_ = owned;
     update_gauges();
+  }
+}
+
+// When partitions have gone to other owners: versions are known only from one claim to its end,
+// what happens to watched keys is not known any more, and commands that wait tell their clients
+// where to ask.
+Task<void> Gateway::watch_owners() {
+  for (;;) {
+    const auto waited = co_await sleep_for(loop_, kOwnersNs);
+    if (!waited) co_return;
+    if (store().losses() == losses_) continue;
+    losses_ = store().losses();
+    cache_.clear();
+    watched_.note_all_changed();
+    waits_.announce_all();
   }
 }
 
@@ -204,7 +223,8 @@ Task<void> Gateway::execute(RedisClient& client, const CommandRow& row, const Re
     RespWriter writer(reply, client.version);
     if (wait != nullptr) *wait = CommandWait();
     CommandCall call{*this, client, row, words, view, writer, wait};
-    done = co_await row.handler(call);
+    done = check_slots(access_->store, row, words);
+    if (done) done = co_await row.handler(call);
     if (done) {
       const auto committed = co_await view.commit();
       if (committed && *committed) break;

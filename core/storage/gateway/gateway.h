@@ -103,6 +103,7 @@ class Gateway {
   Task<void> serve(net::Socket socket);
   void refuse(net::Socket socket);
   Task<void> sweep();
+  Task<void> watch_owners();
   void update_gauges();
   Counter& counter_of(const CommandRow& row);
 
@@ -115,7 +116,7 @@ class Gateway {
   ValueCache cache_;
   WatchedKeys watched_;
   KeyWaits waits_;
-  uint32_t owned_ = 0;  // partitions, when sweep() looked last
+  uint64_t losses_ = 0;  // of the store, when watch_owners() looked last
   std::optional<StoreAccess> access_;
   net::Address address_;
   std::unique_ptr<net::SocketListener> listener_;

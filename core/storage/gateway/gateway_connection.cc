@@ -158,7 +158,13 @@ Task<Result<void>> RedisConnection::start_request(RespRequest words) {
   }
   client_.last_command = *row;
   if (client_.in_multi && !(*row)->has(kRunsInMulti)) {
-    queue_in_multi(std::move(words));
+    const auto here = check_owner(**row, words);
+    if (here) {
+      queue_in_multi(std::move(words));
+    } else {
+      client_.multi_failed = true;
+      reply_error(here.error().message);
+    }
     co_return Result<void>();
   }
   if ((*row)->handler == run_get && reply_cached(**row, words)) co_return Result<void>();
@@ -188,6 +194,18 @@ bool RedisConnection::reply_cached(const CommandRow& row, const RespRequest& wor
   running_.back()->reply = std::move(reply);
   finish(*running_.back());
   return true;
+}
+
+// The reply MOVED, if another gateway is to be asked.
+Result<void> RedisConnection::check_owner(const CommandRow& row, const RespRequest& words) const {
+  if (!row.has_keys() || !gateway_.store().is_shared()) return {};
+  const auto keys = keys_of(row, words);
+  if (keys.empty()) return {};
+  const auto found = gateway_.store().find(keys.front());
+  if (found) return {};
+  Error error = gateway_.access().reply_of(keys.front(), found.error());
+  if (error.code == Errc::stale) return error;
+  return {};
 }
 
 void RedisConnection::queue_in_multi(RespRequest words) {

@@ -77,6 +77,7 @@ class RedisConnection final : private Runnable {
   Task<Result<void>> start_request(RespRequest words);
   Result<const CommandRow*> admit(const RespRequest& words) const;
   bool reply_cached(const CommandRow& row, const RespRequest& words);
+  Result<void> check_owner(const CommandRow& row, const RespRequest& words) const;
   void queue_in_multi(RespRequest words);
   RunningCommand& add_keyed(const CommandRow& row, RespRequest words);
   Task<void> run_keyed(RunningCommand& command);

@@ -13,10 +13,11 @@ namespace {
 std::string server_section(Gateway& gateway) {
   const int64_t seconds = (gateway.loop().now_ns() - gateway.started_ns()) / kSecond;
   return fmt::format(
-      "redis_version:{}\r\nredis_mode:standalone\r\nff_version:{}\r\nprocess_id:{}\r\n"
+      "redis_version:{}\r\nredis_mode:{}\r\nff_version:{}\r\nprocess_id:{}\r\n"
       "tcp_port:{}\r\nserver_time_usec:{}\r\nuptime_in_seconds:{}\r\nuptime_in_days:{}\r\n",
-      kRedisVersion, gateway.options().software, ::getpid(), gateway.address().port,
-      gateway.loop().clock().wall_ns() / kMicrosecond, seconds, seconds / (24 * 3600));
+      kRedisVersion, server_mode(gateway), gateway.options().software, ::getpid(),
+      gateway.address().port, gateway.loop().clock().wall_ns() / kMicrosecond, seconds,
+      seconds / (24 * 3600));
 }
 
 std::string clients_section(Gateway& gateway) {
@@ -59,6 +60,10 @@ std::string keyspace_section(Gateway& gateway) {
 }
 
 }  // namespace
+
+std::string_view server_mode(const Gateway& gateway) {
+  return gateway.store().is_shared() ? "cluster" : "standalone";
+}
 
 std::string info_text(Gateway& gateway, std::string_view section) {
   struct Section {

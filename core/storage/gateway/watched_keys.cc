@@ -22,4 +22,10 @@ void WatchedKeys::note_change(const std::string& key) {
   if (const auto changes = found->second.lock()) ++*changes;
 }
 
+void WatchedKeys::note_all_changed() {
+  for (const auto& [key, watched] : changes_) {
+    if (const auto changes = watched.lock()) ++*changes;
+  }
+}
+
 }  // namespace ff::gateway

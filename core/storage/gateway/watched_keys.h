@@ -16,6 +16,8 @@ class WatchedKeys {
   std::shared_ptr<const uint64_t> watch(const std::string& key);
   // A command changes the key.
   void note_change(const std::string& key);
+  // Others may have changed them, unseen.
+  void note_all_changed();
   size_t keys() const { return changes_.size(); }
 
  private:

@@ -88,12 +88,19 @@ struct Counts {
 
 struct Options {
   std::string address = {};  // where clients reach this process: told to others by owner()
+  // The machine whose clients alone reach that address; empty: all clients do.
+  std::string host = {};
   uint32_t partitions = 16;  // at creation only; at most kSlots
   uint64_t segment_bytes = 256 * kMiB;
   uint64_t max_value_bytes = 64 * kMiB;  // of one value, and of all values of one apply()
   uint64_t max_bytes = 0;  // live bytes of the store; more evicts plain keys; 0: no limit
   bool durable = false;    // sync before each acknowledgement
-  bool claim = true;       // claim free partitions and those of dead owners by itself
+  bool claim = true;       // claim partitions that no live process owns
+  // Each process that has the store open gets its share of the partitions, from the others if it
+  // must; but processes of which some clients reach only some do not share: one of them owns what
+  // there is, and the others stand by. Without, whoever claims a partition keeps it. The same for
+  // all processes.
+  bool share = true;
   int64_t heartbeat_ns = kSecond;
   int64_t lease_ns = 5 * kSecond;
 };

@@ -19,6 +19,10 @@ namespace {
 constexpr size_t kClaimBytes = 4096;
 constexpr size_t kMarkAt = 2048;
 constexpr size_t kMaxAddress = 400;
+constexpr size_t kHostAt = 512;  // in a heartbeat; earlier versions have zeros there
+constexpr size_t kMaxHost = 255;
+constexpr uint64_t kSettledChanges = 2;    // of a heartbeat that was not known before
+constexpr uint64_t kReturnedChanges = 30;  // after the process was taken for dead
 constexpr uint64_t kMaxBaseBytes = 256 * kMiB;
 constexpr std::string_view kClaimLine = "ff-kv claim 1 ";
 constexpr std::string_view kBaseLine = "ff-kv base 1";
@@ -222,13 +226,15 @@ Result<void> ClaimFolder::remove_older() {
 }
 
 StoreHeartbeats::StoreHeartbeats(io::Disk& disk, io::AsyncQueue& queue, Loop& loop, std::string dir,
-                                 std::string id, std::string address)
+                                 std::string id, const Options& options)
     : disk_(disk),
       queue_(queue),
       loop_(loop),
       dir_(std::move(dir)),
       id_(std::move(id)),
-      address_(address.substr(0, kMaxAddress)) {}
+      address_(options.address.substr(0, kMaxAddress)),
+      host_(options.host.substr(0, kMaxHost)),
+      lease_ns_(options.lease_ns) {}
 
 std::string StoreHeartbeats::path_of(const std::string& id) const { return io::join(dir_, id); }
 
@@ -237,6 +243,9 @@ Task<Result<void>> StoreHeartbeats::beat() {
   append_le(bytes, ++counter_);
   append_le(bytes, static_cast<uint64_t>(address_.size()));
   bytes += address_;
+  bytes.resize(kHostAt, '\0');
+  append_le(bytes, static_cast<uint64_t>(host_.size()));
+  bytes += host_;
   bytes.resize(kClaimBytes, '\0');
   // By name, in case that somebody has taken this process for dead and removed the file.
   const io::OpenOptions options{.access = io::AccessMode::read_write, .create = true, .mode = 0600};
@@ -259,10 +268,34 @@ Task<Result<std::optional<StoreHeartbeats::Peer>>> StoreHeartbeats::observe(std:
   const auto length = load_le<uint64_t>(as_bytes(text).data() + 8);
   const auto [found, first] = peers_.try_emplace(std::move(id));
   Peer& peer = found->second;
-  if (first || peer.counter != counter) peer.changed_ns = loop_.now_ns();
+  if (first || peer.counter != counter) {
+    peer.changed_ns = loop_.now_ns();
+    if (!first) ++peer.changes;
+  } else if (!is_live(peer)) {
+    peer.changes = 0;
+    peer.has_lapsed = true;
+  }
   peer.counter = counter;
   peer.address = text.substr(16, std::min<uint64_t>(length, kMaxAddress));
+  const auto host_length = load_le<uint64_t>(as_bytes(text).data() + kHostAt);
+  peer.host = text.substr(kHostAt + 8, std::min<uint64_t>(host_length, kMaxHost));
   co_return std::optional(peer);
+}
+
+Task<Result<void>> StoreHeartbeats::observe_all() {
+  FF_CO_TRY(const auto entries, disk_.list(dir_));
+  std::erase_if(peers_, [&](const auto& peer) {
+    return std::ranges::find(entries, peer.first, &io::DirEntry::name) == entries.end();
+  });
+  for (const io::DirEntry& entry : entries) {
+    // Of one that cannot be read, nothing is known to change.
+    if (entry.name != id_) (void)co_await observe(entry.name);
+  }
+  co_return {};
+}
+
+bool StoreHeartbeats::is_settled(const Peer& peer) const {
+  return is_live(peer) && peer.changes >= (peer.has_lapsed ? kReturnedChanges : kSettledChanges);
 }
 
 void StoreHeartbeats::forget(const std::string& id) {

@@ -12,6 +12,9 @@
 // claimer, which reads after it has set the mark, finds whatever was acknowledged; and what the
 // former owner writes later, it cannot acknowledge, and no base lists it.
 //
+// An owner may also give a partition to another process: it answers no more calls, marks its own
+// claim as released, and whoever is to own the partition next claims it at once (shares.h).
+//
 // Besides, members/ID is the heartbeat of a process: a counter that changes while it lives.
 #pragma once
 
@@ -27,6 +30,7 @@
 #include "platform/base/task.h"
 #include "platform/io/async.h"
 #include "platform/io/disk.h"
+#include "storage/kvstore/calls.h"
 #include "storage/kvstore/segment.h"
 
 namespace ff::kvstore {
@@ -98,8 +102,10 @@ class ClaimFolder {
 // Heartbeats of this process and of others.
 class StoreHeartbeats {
  public:
+  // Of `options`, address, host, and lease_ns: a process whose heartbeat stands still for so long
+  // counts as dead.
   StoreHeartbeats(io::Disk& disk, io::AsyncQueue& queue, Loop& loop, std::string dir,
-                  std::string id, std::string address);
+                  std::string id, const Options& options);
 
   const std::string& id() const { return id_; }
   // Writes the next heartbeat.
@@ -108,10 +114,21 @@ class StoreHeartbeats {
   struct Peer {
     uint64_t counter = 0;
     std::string address = {};
-    int64_t changed_ns = 0;  // when this process has seen the counter change; steady time
+    std::string host = {};
+    int64_t changed_ns = 0;   // when this process has seen the counter change; steady time
+    uint64_t changes = 0;     // that it has seen, since it has taken the other one for dead
+    bool has_lapsed = false;  // whether it ever has
   };
   // Reads the heartbeat of another process; nullopt: it has none, because it has ended.
   Task<Result<std::optional<Peer>>> observe(std::string id);
+  // Likewise, of all other processes.
+  Task<Result<void>> observe_all();
+  // As they were when they were observed last.
+  const std::map<std::string, Peer>& peers() const { return peers_; }
+  bool is_live(const Peer& peer) const { return loop_.now_ns() - peer.changed_ns < lease_ns_; }
+  // Likewise, long enough to be given partitions: not a file that a dead process has left. One that
+  // was taken for dead must live for half a minute of heartbeats first.
+  bool is_settled(const Peer& peer) const;
   // Forgets a process that owns nothing any more.
   void forget(const std::string& id);
 
@@ -124,6 +141,8 @@ class StoreHeartbeats {
   const std::string dir_;
   const std::string id_;
   const std::string address_;
+  const std::string host_;
+  const int64_t lease_ns_;
   uint64_t counter_ = 0;
   std::map<std::string, Peer> peers_;
 };

@@ -32,6 +32,8 @@ StoreMetrics::StoreMetrics(Metrics& metrics)
       fenced(metrics.counter("ff_kvstore_fenced_total",
                              "Partitions that another process has taken over")),
       claims(metrics.counter("ff_kvstore_claims_total", "Partitions claimed")),
+      given(metrics.counter("ff_kvstore_given_total",
+                            "Partitions given to another process that has fewer")),
       evicted(metrics.counter("ff_kvstore_evicted_total", "Keys evicted by the size limit")),
       expired(metrics.counter("ff_kvstore_expired_total", "Keys removed after their expiry")),
       compacted(metrics.counter("ff_kvstore_compacted_total", "Segments compacted")),
@@ -51,7 +53,7 @@ void StoreContext::note_damage(std::string sentence) {
   if (damage.size() < kMaxNotes) damage.push_back(std::move(sentence));
 }
 
-Partition::Partition(StoreContext& store, uint32_t number, std::unique_ptr<ClaimFolder> claims)
+Partition::Partition(StoreContext& store, uint32_t number, std::shared_ptr<ClaimFolder> claims)
     : store_(store),
       number_(number),
       claims_(std::move(claims)),
@@ -61,7 +63,7 @@ Partition::Partition(StoreContext& store, uint32_t number, std::unique_ptr<Claim
       maintaining_(store.loop, 1) {}
 
 Task<Result<std::shared_ptr<Partition>>> Partition::open(StoreContext& store, uint32_t number,
-                                                         std::unique_ptr<ClaimFolder> claims) {
+                                                         std::shared_ptr<ClaimFolder> claims) {
   auto partition = std::make_shared<Partition>(store, number, std::move(claims));
   FF_CO_TRY(co_await partition->load());
   co_return partition;

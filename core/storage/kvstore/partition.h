@@ -36,6 +36,7 @@ struct StoreMetrics {
   Counter& commit_errors;
   Counter& fenced;
   Counter& claims;
+  Counter& given;
   Counter& evicted;
   Counter& expired;
   Counter& compacted;
@@ -68,8 +69,8 @@ class Partition {
  public:
   // `claims` has claimed the partition. Reads all segments and writes the base.
   static Task<Result<std::shared_ptr<Partition>>> open(StoreContext& store, uint32_t number,
-                                                       std::unique_ptr<ClaimFolder> claims);
-  Partition(StoreContext& store, uint32_t number, std::unique_ptr<ClaimFolder> claims);
+                                                       std::shared_ptr<ClaimFolder> claims);
+  Partition(StoreContext& store, uint32_t number, std::shared_ptr<ClaimFolder> claims);
 
   // Writes changes until stop() or lose(); spawn it once.
   static Task<void> run(std::shared_ptr<Partition> self);
@@ -99,6 +100,8 @@ class Partition {
   Task<void> maintain();
   // Footers for all segments, so that the next owner opens the partition soon. After stop().
   Task<void> seal_all();
+  // Likewise, while changes go on, so that seal_all() has little to do.
+  Task<void> seal_ahead();
 
  private:
   struct Guard {
@@ -199,7 +202,7 @@ class Partition {
 
   StoreContext& store_;
   const uint32_t number_;
-  const std::unique_ptr<ClaimFolder> claims_;
+  const std::shared_ptr<ClaimFolder> claims_;
   KeyTable table_;
   std::vector<std::shared_ptr<Segment>> segments_;  // by TableEntry::segment; null: free
   uint32_t active_ = TableEntry::kMaxSegments;      // gets records; kMaxSegments: none
@@ -219,7 +222,7 @@ class Partition {
   Event work_;
   Event ended_;
   Semaphore committing_;   // one unit: a batch, or clear()
-  Semaphore maintaining_;  // one unit: maintain(), clear() or seal_all()
+  Semaphore maintaining_;  // one unit: maintain(), clear(), seal_all() or seal_ahead()
 };
 
 }  // namespace ff::kvstore

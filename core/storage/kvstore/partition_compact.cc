@@ -27,6 +27,7 @@ Task<void> Partition::maintain() {
   for (auto victim = compaction_victim(); victim && !lost_; victim = compaction_victim()) {
     const auto compacted = co_await compact(*victim);
     if (compacted) continue;
+    if (stopping_) break;
     if (segments_[*victim] != nullptr && compacted.error().code == Errc::corrupt) {
       segments_[*victim]->damaged = true;
       continue;
@@ -82,6 +83,17 @@ Task<void> Partition::seal_all() {
   const auto permit = co_await maintaining_.acquire(1);
   if (!permit) co_return;
   retire();
+  co_await seal_retired();
+}
+
+Task<void> Partition::seal_ahead() {
+  const auto maintaining = co_await maintaining_.acquire(1);
+  if (!maintaining) co_return;
+  {
+    const auto committing = co_await committing_.acquire(1);
+    if (!committing || lost_ || stopping_) co_return;
+    retire();
+  }
   co_await seal_retired();
 }
 
@@ -208,6 +220,7 @@ Task<Result<void>> Partition::clear() {
   FF_CO_TRY(serving());
   FF_CO_TRY(const auto maintaining, co_await maintaining_.acquire(1));
   FF_CO_TRY(const auto committing, co_await committing_.acquire(1));
+  if (lost_ || stopping_) co_return stale("this process does not own it any more");
   const Base empty{.epoch = claims_->epoch(),
                    .next_version = next_version_,
                    .first_number = next_header_.number};

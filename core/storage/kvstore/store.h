@@ -8,6 +8,12 @@
 // clock takes its partitions over. No synchronized clocks are needed, but clocks must run at about
 // the same rate (25 %).
 //
+// With Options::share, all processes that have the store open have the same number of partitions,
+// or one more (shares.h). One that joins gets its share from the others, some partitions at a time:
+// an owner ends the changes under way and gives the partition up, and for less than a second nobody
+// serves it. One that is slow keeps its share until it is taken for dead; when it comes back, it
+// gets a share after half a minute of heartbeats.
+//
 // What holds, whichever process is killed, paused or cut off:
 // - A change that apply() has acknowledged is not lost. With Options::durable, not by a power loss
 //   either; without, a power loss (of the machine, or of all nodes of a chain) may lose the last
@@ -46,9 +52,9 @@ namespace ff::kvstore {
 class Store {
  public:
   // Creates the folder, with missing parents, and the file `store` in it if they do not exist. With
-  // Options::claim, returns after a first attempt to claim all partitions: those that no live
-  // process owns are served then. All arguments outlive the store. Errc::newer_format,
-  // Errc::corrupt: the file `store`.
+  // Options::claim, returns after a first attempt to claim partitions: those that no live process
+  // owns are served then; where other processes live, this one's share of them. All arguments
+  // outlive the store. Errc::newer_format, Errc::corrupt: the file `store`.
   static Task<Result<std::unique_ptr<Store>>> open(io::Disk& disk, Loop& loop, Rng& rng,
                                                    Metrics& metrics, std::string folder,
                                                    Options options);
@@ -72,6 +78,11 @@ class Store {
   // The address of the process that owns the partition, as far as this one knows (refreshed with
   // each heartbeat); empty: nobody.
   virtual std::string owner(uint32_t partition) const = 0;
+
+  // Whether other processes that live own some of the partitions, as far as this one knows.
+  virtual bool is_shared() const = 0;
+  // How many partitions this process has lost, or given to others, so far.
+  virtual uint64_t losses() const = 0;
 
   // Errors of all calls with keys. Errc::stale: this process does not own the partition, or not any
   // more (fenced); the message names the owner: ask there. Errc::usage: a key or a value is too

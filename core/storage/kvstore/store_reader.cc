@@ -33,7 +33,7 @@ StoreReader::StoreReader(io::Disk& disk, Loop& loop, std::string folder, Options
       loop_(loop),
       queue_(disk, loop, kReaderQueueDepth),
       context_{.disk = disk, .queue = queue_, .loop = loop, .secret = settings_.secret},
-      members_(disk, queue_, loop, members_dir(folder), {}, {}),
+      members_(disk, queue_, loop, members_dir(folder), {}, kvstore::Options()),
       outdated_ns_(settings_.partitions, INT64_MIN) {
   if (memory) context_.buffers = &buffers_.emplace(loop, std::move(*memory));
   for (uint32_t i = 0; i < settings_.partitions; ++i) {

@@ -29,7 +29,8 @@ class CommandsTest : public testing::Test {
   RedisWorld::Client client_{world_, 1};
 };
 
-const std::string kNil = "$-1", kOk = "+OK", kSyntax = "-ERR syntax error";
+const std::string kNil = "$-1", kOk = "+OK", kSyntax = "-ERR syntax error",
+                  kCrossSlot = "-CROSSSLOT Keys in request don't hash to the same slot";
 const std::string kNotInteger = "-ERR value is not an integer or out of range";
 const std::string kWrongType = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -240,7 +241,8 @@ TEST_F(CommandsTest, ConnectionsAndServer) {
           {"FLUSHALL", kOk}});
 }
 
-// Ranges of one owner are joined; slots that nobody serves are missing.
+// Ranges of one owner are joined; the gateway that is asked also stands for slots that nobody
+// serves.
 TEST_F(CommandsTest, ClusterNamesTheOwners) {
   world_.store.others[1] = "[::1]:7";
   expect(
@@ -259,7 +261,8 @@ TEST_F(CommandsTest, ClusterNamesTheOwners) {
   EXPECT_EQ(slots.substr(0, 4), "*3\r\n");
   EXPECT_NE(slots.find(last), slots.npos) << slots;
   world_.store.others[1] = "";
-  EXPECT_EQ(client_.say("CLUSTER SLOTS\r\n").substr(0, 4), "*2\r\n");
+  const std::string all = "*1\r\n*3\r\n:0\r\n:3\r\n*4\r\n$9\r\n127.0.0.1\r\n";
+  EXPECT_EQ(client_.say("CLUSTER SLOTS\r\n").substr(0, all.size()), all);
   const std::string info = client_.say("CLUSTER INFO\r\n");
   EXPECT_NE(info.find("cluster_state:fail\r\ncluster_slots_assigned:3\r\n"), info.npos) << info;
 }
@@ -294,8 +297,8 @@ TEST_F(CommandsTest, ScanFindsEveryKeyOnce) {
   expect({{"FLUSHDB ASYNC", kOk}, {"RANDOMKEY", kNil}, {"KEYS *", "*0"}, {"DBSIZE", ":0"}});
 }
 
-// A command that needs more than one key of other owners says so; those without keys tell of the
-// own partitions alone.
+// Commands without keys tell of the own partitions alone; the keys of others must be of one slot,
+// as in Redis Cluster, also if they lie here by chance. Nothing is changed by half.
 TEST_F(CommandsTest, PartitionsOfOthers) {
   world_.store.put("foo", "1");
   world_.store.put("bar", "2");
@@ -303,9 +306,18 @@ TEST_F(CommandsTest, PartitionsOfOthers) {
   ASSERT_NE(world_.store.partition_of("foo"), world_.store.partition_of("bar"));
   expect({{"DBSIZE", ":1"},
           {"KEYS *", "*1\r\n$3\r\nbar"},
-          {"MGET bar foo", "-MOVED 12182 other:1"},
-          {"DEL bar foo", "-MOVED 12182 other:1"},
+          {"MGET bar foo", kCrossSlot},
+          {"DEL bar foo", kCrossSlot},
+          {"MSET bar 3 bar4 4", kCrossSlot},
+          {"SUNION bar bar4", kCrossSlot},
+          {"XREAD STREAMS bar foo 0 0", kCrossSlot},
+          {"MGET foo {foo}b", "-MOVED 12182 other:1"},
+          {"MGET bar {bar}b", "*2\r\n$1\r\n2\r\n$-1"},
           {"GET bar", "$1\r\n2"}});
+  EXPECT_NE(client_.say("INFO server\r\n").find("redis_mode:cluster\r\n"), std::string::npos);
+  world_.store.others.clear();
+  expect({{"MGET bar foo", "*2\r\n$1\r\n2\r\n$1\r\n1"}});
+  EXPECT_NE(client_.say("INFO server\r\n").find("redis_mode:standalone\r\n"), std::string::npos);
 }
 
 }  // namespace

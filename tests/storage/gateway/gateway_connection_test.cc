@@ -58,6 +58,7 @@ TEST_F(RedisConnectionTest, AfterALossOfItsPartitionsNothingIsKnown) {
   client_.say("GET k\r\n");
   world_.world.run_for(4 * kSecond);
   world_.store.others[world_.store.partition_of("k")] = "other:1";
+  world_.store.lost = 1;
   world_.world.run_for(4 * kSecond);
   world_.store.others.clear();
   const size_t before = world_.store.reads;
@@ -171,6 +172,48 @@ TEST_F(RedisConnectionTest, CommandsWaitForTheNextOwner) {
   client_.say("DBSIZE\r\n");
   world_.world.run_for(11 * kSecond);
   EXPECT_EQ(client_.settle().substr(0, 12), "-CLUSTERDOWN");
+}
+
+// As Redis Cluster does it: the client learns of the other owner when it queues a command, or with
+// EXEC. While a partition changes its owner, EXEC waits.
+TEST_F(RedisConnectionTest, TransactionsOfOtherOwners) {
+  const uint32_t partition = world_.store.partition_of("foo");
+  world_.store.others[partition] = "host:7000";
+  EXPECT_EQ(client_.say("MULTI\r\nSET foo 1\r\nEXEC\r\n"),
+            "+OK\r\n-MOVED 12182 host:7000\r\n"
+            "-EXECABORT Transaction discarded because of previous errors.\r\n");
+  world_.store.others.clear();
+  EXPECT_EQ(client_.say("MULTI\r\nSET foo 1\r\nGET foo\r\n"), "+OK\r\n+QUEUED\r\n+QUEUED\r\n");
+  world_.store.others[partition] = "";
+  EXPECT_EQ(client_.say("EXEC\r\n"), "");
+  world_.world.run_for(5 * kSecond);
+  EXPECT_EQ(client_.settle(), "");
+  world_.store.others.clear();
+  world_.world.run_for(kSecond);
+  EXPECT_EQ(client_.settle(), "*2\r\n+OK\r\n$1\r\n1\r\n");
+  EXPECT_EQ(client_.say("MULTI\r\nSET foo 2\r\n"), "+OK\r\n+QUEUED\r\n");
+  world_.store.others[partition] = "host:7000";
+  EXPECT_EQ(client_.say("EXEC\r\n"), "-MOVED 12182 host:7000\r\n");
+  world_.store.others[partition] = "";
+  EXPECT_EQ(client_.say("MULTI\r\nSET foo 2\r\nEXEC\r\n"), "+OK\r\n+QUEUED\r\n");
+  world_.world.run_for(11 * kSecond);
+  EXPECT_EQ(client_.settle().substr(0, 11), "-EXECABORT ");
+  world_.store.others.clear();
+  EXPECT_EQ(client_.say("GET foo\r\n"), "$1\r\n1\r\n");
+}
+
+// What waits for a key, or watches it, notices that the key goes to another owner.
+TEST_F(RedisConnectionTest, PartitionsThatAreGivenAway) {
+  RedisWorld::Client other(world_, 2);
+  EXPECT_EQ(client_.say("BLPOP foo 0\r\n"), "");
+  EXPECT_EQ(other.say("WATCH foo\r\nMULTI\r\nSET foo 1\r\n"), "+OK\r\n+OK\r\n+QUEUED\r\n");
+  const uint32_t partition = world_.store.partition_of("foo");
+  world_.store.others[partition] = "host:7000";
+  world_.store.lost = 1;
+  world_.world.run_for(kSecond);
+  EXPECT_EQ(client_.settle(), "-MOVED 12182 host:7000\r\n");
+  world_.store.others.clear();  // and back again
+  EXPECT_EQ(other.say("EXEC\r\n"), "*-1\r\n");
 }
 
 TEST_F(RedisConnectionTest, TransactionsAreOneChange) {

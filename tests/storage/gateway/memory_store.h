@@ -27,6 +27,7 @@ class MemoryStore final : public kvstore::Store {
   std::optional<Error> error;
   // Of the partitions, as other processes own them; empty: this one owns them.
   std::map<uint32_t, std::string> others;
+  uint64_t lost = 0;  // losses()
   // Called before the preconditions of a change are checked.
   std::function<void()> before_apply;
   size_t reads = 0;    // calls of get()
@@ -59,6 +60,13 @@ class MemoryStore final : public kvstore::Store {
     const auto found = others.find(partition);
     return found == others.end() ? "127.0.0.1:6379" : found->second;
   }
+
+  bool is_shared() const override {
+    return std::ranges::any_of(others, [](const auto& other) {
+      return !other.second.empty() && other.second != "127.0.0.1:6379";
+    });
+  }
+  uint64_t losses() const override { return lost; }
 
   Result<std::optional<kvstore::KeyInfo>> find(std::string_view key) override {
     FF_TRY(check(key));

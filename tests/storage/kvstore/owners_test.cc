@@ -2,14 +2,12 @@
 // comes, neither acknowledges a change nor answers from what it knew.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "platform/io/files.h"
+#include "storage/kvstore/kv_counter.h"
 #include "storage/kvstore/kv_world.h"
 #include "storage/kvstore/record.h"
 
@@ -170,47 +168,6 @@ TEST_F(OwnersTest, AFormerOwnerDoesNotOverwriteWhatTheNewOneHasRead) {
   EXPECT_EQ(second.get("k"), "late");
 }
 
-// What all processes together have seen of a counter that they increment with preconditions.
-struct Counter {
-  std::set<uint64_t> acknowledged;
-  uint64_t highest_seen = 0;
-  uint64_t reads = 0;
-  uint64_t increments = 0;
-};
-
-uint64_t number_of(const std::string& text) {
-  uint64_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
-
-Task<void> increment(KvProcess& process, Counter& counter, std::string key) {
-  const uint64_t before = counter.highest_seen;
-  const auto entry = co_await process.store->get(key);
-  EXPECT_TRUE(entry.ok() || entry.error().code != Errc::corrupt) << entry.error().message;
-  if (!entry) co_return;
-  const uint64_t value = *entry ? number_of((*entry)->value) : 0;
-  EXPECT_GE(value, before) << "a read from before";
-  counter.highest_seen = std::max(counter.highest_seen, value);
-  ++counter.reads;
-  std::vector<Change> changes{put(key, std::to_string(value + 1))};
-  std::vector<Precondition> guards{{.key = key, .version = *entry ? (*entry)->version : 0}};
-  const auto applied = co_await process.store->apply(std::move(changes), std::move(guards));
-  if (!applied || !applied->done) co_return;
-  EXPECT_TRUE(counter.acknowledged.insert(value + 1).second) << "lost: " << value + 1;
-  counter.highest_seen = std::max(counter.highest_seen, value + 1);
-  ++counter.increments;
-}
-
-Task<void> increment_forever(KvProcess& process, Counter& counter, std::string key,
-                             int64_t pause_ns) {
-  for (;;) {
-    co_await increment(process, counter, key);
-    const auto slept = co_await sleep_for(process.loop, pause_ns);
-    if (!slept) co_return;
-  }
-}
-
 class FightingOwners {
  public:
   FightingOwners(uint64_t seed, bool durable) : rng_(seed), w_(seed), durable_(durable) {
@@ -239,7 +196,7 @@ class FightingOwners {
     EXPECT_NE(w_.first->store->owned(0), second_->store->owned(0));
   }
 
-  Counter counters_[2];
+  SeenCounter counters_[2];
 
  private:
   void disturb() {
@@ -265,7 +222,7 @@ TEST(FightingOwnersTest, CountersLoseNothingAndReadsAreNewest) {
     FightingOwners owners(seed, seed % 2 == 0);
     owners.run();
     if (testing::Test::HasFailure()) break;
-    for (const Counter& counter : owners.counters_) increments += counter.increments;
+    for (const SeenCounter& counter : owners.counters_) increments += counter.increments;
   }
   EXPECT_GT(increments, 10'000U);
 }

@@ -5,6 +5,7 @@
 
   local     one gateway: values in all kinds of memory, expiry, errors, forks, threads
   killed    gateways are killed: reads go on, and changes, when the next one serves
+  shared    two gateways share the keys: changes go to the owner of each, also when it changes
   cluster   the store lies in a cluster, with keys
   tls       gateways and programs have certificates
 """
@@ -206,6 +207,41 @@ def killed(ff, binary, work):
         assert other.get_many(content) == list(content.values())
 
 
+def share(gateway):
+    """How many partitions it serves."""
+    host, port = gateway.address.rsplit(":", 1)
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(b"INFO store\r\nQUIT\r\n")
+        text = client.makefile("rb").read().decode()
+    return int(text.split("owned_partitions:")[1].split()[0])
+
+
+def shared(ff, binary, work):
+    store = f"{work}/kv"
+    first = Gateway(binary, store)
+    kv = ff.KV(store, max_age=0, write_seconds=60)
+    content = {f"k{i}": os.urandom(500) for i in range(200)}
+
+    def change_all():
+        content.update({key: os.urandom(500) for key in content})
+        kv.put_many(content)
+        assert kv.get_many(content) == list(content.values())
+        return True
+    change_all()
+    with Gateway(binary, store) as second:
+        until(lambda: change_all() and share(first) == share(second) == 8)
+        change_all()
+        assert kv.delete_many(["k0", "k1", "k2", "none"]) == 3
+        for key in ("k0", "k1", "k2"):
+            del content[key]
+        first.kill()
+        change_all()
+        assert share(second) == 16
+        assert raw(second.address, b"DBSIZE") == b":197\r\n"
+    with ff.KV(store) as other:
+        assert other.get_many(content) == list(content.values())
+
+
 def cluster(ff, binary, work):
     def run(*words):
         done = subprocess.run([binary, *words, "--json"], capture_output=True, text=True)
@@ -297,7 +333,7 @@ def main():
     os.environ["FF_CONFIG"] = os.path.join(work, "none.toml")
     open(os.environ["FF_CONFIG"], "w").close()
     try:
-        parts = {"local": local, "killed": killed, "cluster": cluster, "tls": tls}
+        parts = {"local": local, "killed": killed, "shared": shared, "cluster": cluster, "tls": tls}
         parts[sys.argv[3]](ff, sys.argv[2], work)
     finally:
         shutil.rmtree(work)
