@@ -61,10 +61,10 @@ struct KvWrite {
 
 // A value that this process writes to the store.
 struct LargeValue {
-  size_t which = 0;                             // index in the change
-  std::string size = {};                        // decimal
-  std::string range = {};                       // as the gateway has reserved it
-  std::optional<kvstore::Reservation> to = {};  // empty: it is left to SET
+  size_t which = 0;                                   // index in the change
+  std::string size = {};                              // decimal
+  std::string range = {};                             // as the gateway has reserved it
+  std::optional<kvstore::RecordReservation> to = {};  // empty: it is left to SET
   bool confirmed = false;
 };
 

@@ -11,7 +11,7 @@
 namespace ff::gateway {
 
 // One line: six decimal numbers.
-std::string encode_reservation(const kvstore::Reservation& reservation);
-std::optional<kvstore::Reservation> parse_reservation(std::string_view text);
+std::string encode_reservation(const kvstore::RecordReservation& reservation);
+std::optional<kvstore::RecordReservation> parse_reservation(std::string_view text);
 
 }  // namespace ff::gateway

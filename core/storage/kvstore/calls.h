@@ -102,7 +102,7 @@ struct Options {
 // (reservation_writer.h), so that the bytes of a large value do not pass through the owner. The
 // record counts when the owner has confirmed it. A range that is never confirmed costs nothing but
 // the space that was written, which compaction frees.
-struct Reservation {
+struct RecordReservation {
   uint64_t segment_epoch = 0;  // SegmentName of the segment
   uint64_t segment_number = 0;
   uint64_t offset = 0;     // where the record begins

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -81,7 +82,8 @@ Result<Follower::FolderState> Follower::read_folder() {
 Task<Result<Follower::FolderState>> Follower::look() {
   if (store_.threads.empty()) co_return read_folder();
   WorkerThread& thread = *store_.threads[number_ % store_.threads.size()];
-  co_return co_await thread.run<FolderState>(store_.loop, [this] { return read_folder(); });
+  const std::function<Result<FolderState>()> reading = [this] { return read_folder(); };
+  co_return co_await thread.run<FolderState>(store_.loop, reading);
 }
 
 Task<Result<Follower::Outcome>> Follower::follow(View& view) {

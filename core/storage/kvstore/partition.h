@@ -91,8 +91,9 @@ class Partition {
   Task<Result<std::optional<Entry>>> get_owner(std::string key);
   Task<Result<std::vector<Leftover>>> leftovers(size_t limit);
   Task<Result<Applied>> apply(std::vector<Change> changes, std::vector<Precondition> guards);
-  Task<Result<Reservation>> reserve(std::string key, uint64_t value_bytes, int64_t expires_ms);
-  Task<Result<Applied>> confirm(std::string key, Reservation reservation);
+  Task<Result<RecordReservation>> reserve(std::string key, uint64_t value_bytes,
+                                          int64_t expires_ms);
+  Task<Result<Applied>> confirm(std::string key, RecordReservation reservation);
   Task<Result<ScanPage>> scan(uint64_t cursor, size_t limit);
   Task<Result<void>> clear();
   Counts counts() const;
@@ -130,7 +131,7 @@ class Partition {
   struct Group {
     explicit Group(Loop& loop) : done(loop) {}
     GroupKind kind = GroupKind::change;
-    Reservation reservation = {};
+    RecordReservation reservation = {};
     std::vector<Step> steps;
     std::vector<Guard> guards;
     std::vector<Guard> read_versions;  // of values that steps were made from
@@ -209,7 +210,7 @@ class Partition {
   // partition_reserve.cc
   void add_range(Group& group, Batch& batch);
   void note_reserved(const Batch& batch, uint64_t at);
-  const ReservedRange* find_reserved(KeyHash hash, const Reservation& wanted) const;
+  const ReservedRange* find_reserved(KeyHash hash, const RecordReservation& wanted) const;
   void encode_confirmation(Group& group, Batch& batch);
   Result<void> check_room(const Batch& batch) const;
 

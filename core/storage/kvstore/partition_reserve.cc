@@ -10,8 +10,8 @@
 
 namespace ff::kvstore {
 
-Task<Result<Reservation>> Partition::reserve(std::string key, uint64_t value_bytes,
-                                             int64_t expires_ms) {
+Task<Result<RecordReservation>> Partition::reserve(std::string key, uint64_t value_bytes,
+                                                   int64_t expires_ms) {
   FF_CO_TRY(serving());
   FF_CO_TRY(check_sizes(key.size(), value_bytes));
   const uint64_t length = record_bytes(key.size(), value_bytes);
@@ -34,7 +34,7 @@ Task<Result<Reservation>> Partition::reserve(std::string key, uint64_t value_byt
   co_return group->reservation;
 }
 
-Task<Result<Applied>> Partition::confirm(std::string key, Reservation reservation) {
+Task<Result<Applied>> Partition::confirm(std::string key, RecordReservation reservation) {
   FF_CO_TRY(serving());
   const auto group = std::make_shared<Group>(store_.loop);
   group->kind = GroupKind::confirm;
@@ -59,7 +59,7 @@ void Partition::add_range(Group& group, Batch& batch) {
 void Partition::note_reserved(const Batch& batch, uint64_t at) {
   const SegmentName& segment = segments_[active_]->name;
   for (const auto& group : batch.groups) {
-    Reservation& reservation = group->reservation;
+    RecordReservation& reservation = group->reservation;
     reservation.segment_epoch = segment.epoch;
     reservation.segment_number = segment.number;
     reservation.offset += at;
@@ -71,7 +71,7 @@ void Partition::note_reserved(const Batch& batch, uint64_t at) {
 }
 
 const Partition::ReservedRange* Partition::find_reserved(KeyHash hash,
-                                                         const Reservation& wanted) const {
+                                                         const RecordReservation& wanted) const {
   const SegmentName name{.epoch = wanted.segment_epoch, .number = wanted.segment_number};
   if (active_ == TableEntry::kMaxSegments || segments_[active_]->name != name) return nullptr;
   const auto [begin, end] = reserved_.equal_range(hash);

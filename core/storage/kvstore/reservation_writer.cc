@@ -47,7 +47,7 @@ Result<std::shared_ptr<io::File>> ReservationWriter::open(uint32_t partition, Se
   return file;
 }
 
-Task<Result<void>> ReservationWriter::write(uint32_t partition, Reservation to,
+Task<Result<void>> ReservationWriter::write(uint32_t partition, RecordReservation to,
                                             std::string_view key, std::string_view value) {
   const SegmentName name{.epoch = to.segment_epoch, .number = to.segment_number};
   FF_CO_TRY(const auto file, open(partition, name));
@@ -64,7 +64,7 @@ Task<Result<void>> ReservationWriter::write(uint32_t partition, Reservation to,
   co_return {};
 }
 
-Task<Result<void>> ReservationWriter::sync(uint32_t partition, Reservation to) {
+Task<Result<void>> ReservationWriter::sync(uint32_t partition, RecordReservation to) {
   if (!to.durable && !options_.syncs_own_writes_only) co_return {};
   const SegmentName name{.epoch = to.segment_epoch, .number = to.segment_number};
   FF_CO_TRY(const auto file, open(partition, name));

@@ -40,11 +40,11 @@ class ReservationWriter {
   // Returns when the disk has the record. Key and value must stay until then. Errc::not_found:
   // compaction has removed the segment; reserve again. Others: of the disk. No call may run when
   // the writer is destroyed.
-  Task<Result<void>> write(uint32_t partition, Reservation to, std::string_view key,
+  Task<Result<void>> write(uint32_t partition, RecordReservation to, std::string_view key,
                            std::string_view value);
   // Makes the records that were written to the same segment before as durable as they must be
   // before they are confirmed.
-  Task<Result<void>> sync(uint32_t partition, Reservation to);
+  Task<Result<void>> sync(uint32_t partition, RecordReservation to);
 
  private:
   ReservationWriter(io::Disk& disk, Loop& loop, std::string folder, Options options,

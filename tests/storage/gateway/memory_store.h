@@ -152,12 +152,12 @@ class MemoryStore final : public kvstore::Store {
   }
   // Reservations are confirmed once; the value is `written`.
   std::string written = "written by another process";
-  Task<Result<kvstore::Reservation>> reserve(std::string key, uint64_t value_bytes,
-                                             int64_t expires_ms) override {
+  Task<Result<kvstore::RecordReservation>> reserve(std::string key, uint64_t value_bytes,
+                                                   int64_t expires_ms) override {
     YieldWait yield(loop_);
     FF_CO_TRY(co_await yield);
     FF_CO_TRY(check(key));
-    kvstore::Reservation one;
+    kvstore::RecordReservation one;
     one.segment_epoch = 1;
     one.offset = value_bytes;
     one.version = ++version_;
@@ -166,7 +166,7 @@ class MemoryStore final : public kvstore::Store {
     co_return one;
   }
   Task<Result<kvstore::Applied>> confirm(std::string key,
-                                         kvstore::Reservation reservation) override {
+                                         kvstore::RecordReservation reservation) override {
     YieldWait yield(loop_);
     FF_CO_TRY(co_await yield);
     FF_CO_TRY(check(key));

@@ -30,7 +30,7 @@ class WriterProcess {
     EXPECT_TRUE(opened.ok());
     reader_ = std::move(*opened);
   }
-  Result<void> write(const Reservation& to, std::string_view key, std::string_view value) {
+  Result<void> write(const RecordReservation& to, std::string_view key, std::string_view value) {
     FF_TRY(run_task(loop, writer_->write(0, to, key, value)));
     return run_task(loop, writer_->sync(0, to));
   }
@@ -58,13 +58,13 @@ class ReservationsTest : public testing::Test, public KvWorld {
     ASSERT_TRUE(first->open(small_options()).ok());
     writer = std::make_unique<WriterProcess>(world, disk);
   }
-  static Result<Reservation> reserve(KvProcess& process, const std::string& key, uint64_t bytes,
-                                     int64_t expires_ms = 0) {
+  static Result<RecordReservation> reserve(KvProcess& process, const std::string& key,
+                                           uint64_t bytes, int64_t expires_ms = 0) {
     return run_task(process.loop, process.store->reserve(key, bytes, expires_ms));
   }
   // "done", "ended", or the code of an error.
   static std::string confirm(KvProcess& process, const std::string& key,
-                             const Reservation& reservation) {
+                             const RecordReservation& reservation) {
     const auto confirmed = run_task(process.loop, process.store->confirm(key, reservation));
     if (!confirmed) return std::string(errc_name(confirmed.error().code));
     return confirmed->done ? "done" : "ended";
@@ -108,7 +108,7 @@ TEST_F(ReservationsTest, AValueCountsWhenItIsConfirmed) {
 
 TEST_F(ReservationsTest, SeveralReservationsAtOnceShareARange) {
   const std::vector<std::string> keys = {"a", "b", "c"};
-  std::vector<Reservation> to(3);
+  std::vector<RecordReservation> to(3);
   Gate gate(first->loop);
   const auto ask = [&](size_t i) -> Task<void> {
     const auto reserved = co_await first->store->reserve(keys[i], 1000, 0);

@@ -39,6 +39,39 @@ def raw(address, *words):
         return client.makefile("rb").readline()
 
 
+def commands_of(address):
+    """How many commands a gateway has run, this one included."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(b"INFO stats\r\n")
+        lines = client.makefile("rb")
+        return next(int(line.split(b":")[1]) for line in lines
+                    if line.startswith(b"total_commands_processed:"))
+
+
+def paths_of_values(kv, address):
+    """Large values are reserved and confirmed (2 commands), others are sent (SET)."""
+    def commands(call, *arguments, **options):
+        before = commands_of(address)
+        call(*arguments, **options)
+        return commands_of(address) - before - 1
+    value = os.urandom(MIB)
+    assert commands(kv.put, "large", value) == 2 and kv.get("large") == value
+    assert commands(kv.put_many, {f"large {i}": value for i in range(3)}, ttl=100) == 6
+    assert commands(kv.put, "small", value[:1000]) == 1
+    assert commands(kv.put, "mark", b"\0ff-kv\0" + value) == 1
+    # A list is replaced, and what was in it: the gateway has to do that.
+    assert raw(address, b"RPUSH", b"large", b"item").startswith(b"-WRONGTYPE")
+    assert raw(address, b"RPUSH", b"queue", b"item") == b":1\r\n"
+    assert commands(kv.put, "queue", value) == 3 and kv.get("queue") == value
+    # Of several values of one key, the last one counts.
+    pairs = [("twice", b"small"), ("twice", value)]
+    for order in (pairs, pairs[::-1]):
+        kv.put_many(order)
+        assert kv.get("twice") == order[-1][1]
+    kv.delete_many(["large", "large 0", "large 1", "large 2", "small", "queue", "twice"])
+
+
 def values_of_all_kinds(kv):
     values = {f"size {size}": os.urandom(size)
               for size in (0, 1, 7, 1000, 65535, 65536, MIB, 3 * MIB + 5)}
@@ -148,6 +181,7 @@ def local(ff, binary, work):
     with Gateway(binary, store, "--partitions", "2") as gateway:
         kv = ff.KV(store)
         values_of_all_kinds(kv)
+        paths_of_values(kv, gateway.address)
         memory_of_all_kinds(kv)
         more_processes(kv)
         threads(kv)
@@ -283,7 +317,8 @@ class LargeWriter:
     def kill(self):
         self.process.kill()
         # What was acknowledged meanwhile.
-        self.last = max([self.last, *(int(line) for line in self.process.stdout if line[-1:] == "\n")])
+        lines = [line for line in self.process.stdout if line.endswith("\n")]
+        self.last = max([self.last, *map(int, lines)])
         self.process.wait()
 
 
