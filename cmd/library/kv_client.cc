@@ -2,6 +2,10 @@
 // files of the store, in this process; changes go to the gateways that own the partitions, by the
 // Redis protocol. So the processes that write stay few and are those that outlive a training or a
 // serving engine, and a program that only reads needs no gateway.
+//
+// The bytes of large values do not pass through a gateway: it reserves ranges for them, this
+// process writes them there, and the gateway confirms them. What cannot be written so is sent with
+// SET.
 #include "training/bindings/kv.h"
 
 #include <fmt/format.h>
@@ -10,6 +14,7 @@
 #include <cstring>
 #include <map>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,6 +30,8 @@
 #include "storage/client/url.h"
 #include "storage/gateway/gateway_client.h"
 #include "storage/gateway/redis_value.h"
+#include "storage/gateway/reservation_text.h"
+#include "storage/kvstore/reservation_writer.h"
 #include "storage/kvstore/store_reader.h"
 #include "training/bindings/quiet_thread.h"
 
@@ -36,10 +43,15 @@ using Keys = std::span<const std::string_view>;
 
 constexpr int64_t kWriteRetryNs = 100 * kMillisecond;
 constexpr size_t kReadBuffers = 16;
+constexpr size_t kWriteBuffers = 16;
+constexpr size_t kLookThreads = 8;
+constexpr size_t kReservedBytes = 256 * kKiB;  // values from here on are written by this process
 
 // A change that has been sent, or will be: one request for each key.
 struct KvWrite {
   Keys keys;
+  Keys values = {};              // of a put
+  std::string_view ttl_ms = {};  // of a put; empty: none
   std::vector<GatewayClient::Words> requests = {};
   std::vector<std::string> replies = {};  // of those that were carried out
   std::vector<size_t> pending = {};       // indices of the others
@@ -47,10 +59,24 @@ struct KvWrite {
   Error last = {};  // why some are pending
 };
 
+// A value that this process writes to the store.
+struct LargeValue {
+  size_t which = 0;                                   // index in the change
+  std::string size = {};                              // decimal
+  std::string range = {};                             // as the gateway has reserved it
+  std::optional<kvstore::RecordReservation> to = {};  // empty: it is left to SET
+  bool confirmed = false;
+};
+
 class GatewayKv final : public KvClient {
  public:
   GatewayKv(io::Disk& local, const KvClientOptions& options, cmd::NetOptions net)
-      : local_(local), options_(options), net_(std::move(net)), loop_(clock_), calls_(loop_) {}
+      : local_(local),
+        options_(options),
+        net_(std::move(net)),
+        loop_(clock_),
+        calls_(loop_),
+        disk_(&local) {}
   ~GatewayKv() override;
   Result<void> open(const StopToken& stop, const std::string& meta);
 
@@ -69,6 +95,13 @@ class GatewayKv final : public KvClient {
   Task<Result<void>> carry_out(KvWrite& write);
   Task<void> attempt(KvWrite& write);
   Task<void> send_to(std::string address, std::vector<size_t> which, KvWrite& write);
+  Task<void> write_large(GatewayClient& client, std::vector<size_t>& which, KvWrite& write);
+  Task<Result<void>> reserve(GatewayClient& client, const KvWrite& write,
+                             std::vector<LargeValue>& large);
+  Task<void> write_ranges(const KvWrite& write, std::vector<LargeValue>& large);
+  Task<void> write_reserved(const KvWrite& write, LargeValue& large);
+  Task<void> sync_segment(const KvWrite& write, std::vector<LargeValue*> of_segment);
+  Task<Result<void>> confirm(GatewayClient& client, KvWrite& write, std::vector<LargeValue>& large);
   void take_reply(const GatewayClient::Reply& reply, size_t which, KvWrite& write);
   Task<Result<std::string>> owner_of(uint32_t partition);
   GatewayClient& client_of(const std::string& address);
@@ -80,8 +113,11 @@ class GatewayKv final : public KvClient {
   SystemLoop loop_;
   client::LoopExecutor calls_;
   std::unique_ptr<cmd::ClusterAccess> cluster_;  // null: a local folder
+  io::Disk* disk_;                               // that has the folder of the store
+  std::string folder_;
   std::unique_ptr<kvstore::StoreReader> reader_;
-  std::optional<gateway::GatewayAccess> access_;  // from the first change on
+  std::unique_ptr<kvstore::ReservationWriter> writer_;  // of the loop, from the first put on
+  std::optional<gateway::GatewayAccess> access_;        // from the first change on
   std::mutex access_mutex_;
   // Of the loop.
   std::map<std::string, std::unique_ptr<GatewayClient>> clients_;  // by address
@@ -91,17 +127,21 @@ class GatewayKv final : public KvClient {
 
 Result<void> GatewayKv::open(const StopToken& stop, const std::string& meta) {
   const QuietSignals quiet;
-  std::string folder = options_.path;
+  folder_ = options_.path;
   if (client::is_url(options_.path)) {
     cmd::ClusterAccess::Options options{.url = {}, .meta = meta, .net = net_, .name = "kv"};
     FF_TRY(options.url, client::parse_url(options_.path));
     FF_TRY(cluster_, cmd::ClusterAccess::open(stop, local_, options));
-    folder = cluster_->path(options.url.path);
+    folder_ = cluster_->path(options.url.path);
+    disk_ = &cluster_->disk();
   }
-  io::Disk& disk = cluster_ != nullptr ? cluster_->disk() : local_;
-  auto opened = kvstore::StoreReader::open(
-      disk, loop_, folder,
-      {.max_age_ns = options_.max_age_ns, .buffers = cluster_ != nullptr ? kReadBuffers : 0});
+  kvstore::StoreReader::Options reading;
+  reading.max_age_ns = options_.max_age_ns;
+  if (cluster_ != nullptr) {
+    reading.buffers = kReadBuffers;
+    reading.threads = kLookThreads;
+  }
+  auto opened = kvstore::StoreReader::open(*disk_, loop_, folder_, reading);
   if (!opened && opened.error().code == Errc::not_found) {
     Error error = fail(Errc::not_found, "{}: there is no store of keys and values", options_.path);
     error.hint = fmt::format("Start a gateway, which makes it: ff serve-kv {}.", options_.path);
@@ -232,6 +272,113 @@ Task<Result<std::string>> GatewayKv::owner_of(uint32_t partition) {
   co_return owners_[partition];
 }
 
+// Large values whose keys occur once: of several values of a key the last one must stay.
+std::vector<LargeValue> large_values(const KvWrite& write, const std::vector<size_t>& which) {
+  std::vector<LargeValue> large;
+  if (write.values.empty()) return large;
+  for (const size_t one : which) {
+    const std::string_view value = write.values[one];
+    if (value.size() < kReservedBytes || !gateway::is_plain_string(value)) continue;
+    large.push_back({.which = one, .size = std::to_string(value.size())});
+  }
+  if (large.empty()) return large;
+  std::unordered_map<std::string_view, int> times;
+  for (const std::string_view key : write.keys) times[key]++;
+  std::erase_if(large, [&](const LargeValue& one) { return times[write.keys[one.which]] > 1; });
+  return large;
+}
+
+// Asks for ranges; of values that get none, `range` stays empty.
+Task<Result<void>> GatewayKv::reserve(GatewayClient& client, const KvWrite& write,
+                                      std::vector<LargeValue>& large) {
+  std::vector<GatewayClient::Words> requests = {};
+  for (const LargeValue& one : large) {
+    requests.push_back({"FF.RESERVE", write.keys[one.which], one.size});
+    if (!write.ttl_ms.empty()) requests.back().insert(requests.back().end(), {"PX", write.ttl_ms});
+  }
+  FF_CO_TRY(const auto replies, co_await client.call(requests));
+  for (size_t i = 0; i < large.size(); i++) {
+    if (!replies[i].is_error) large[i].range = replies[i].text;
+  }
+  co_return {};
+}
+
+Task<void> GatewayKv::write_reserved(const KvWrite& write, LargeValue& large) {
+  const std::string_view key = write.keys[large.which];
+  const uint32_t partition = reader_->partition_of(key);
+  const auto done = co_await writer_->write(partition, *large.to, key, write.values[large.which]);
+  if (!done) large.to.reset();
+}
+
+Task<void> GatewayKv::sync_segment(const KvWrite& write, std::vector<LargeValue*> of_segment) {
+  const LargeValue& first = *of_segment.front();
+  const uint32_t partition = reader_->partition_of(write.keys[first.which]);
+  const auto synced = co_await writer_->sync(partition, *first.to);
+  if (synced) co_return;
+  for (LargeValue* const one : of_segment) one->to.reset();
+}
+
+// Those that fail lose their ranges.
+Task<void> GatewayKv::write_ranges(const KvWrite& write, std::vector<LargeValue>& large) {
+  Gate writes(loop_);
+  for (LargeValue& one : large) {
+    one.to = gateway::parse_reservation(one.range);
+    if (one.to) writes.spawn(write_reserved(write, one));
+  }
+  co_await writes.wait_empty();
+  using Segment = std::tuple<uint32_t, uint64_t, uint64_t>;
+  std::map<Segment, std::vector<LargeValue*>> segments;
+  for (LargeValue& one : large) {
+    if (!one.to) continue;
+    const uint32_t partition = reader_->partition_of(write.keys[one.which]);
+    segments[{partition, one.to->segment_epoch, one.to->segment_number}].push_back(&one);
+  }
+  for (auto& [segment, values] : segments) writes.spawn(sync_segment(write, values));
+  co_await writes.wait_empty();
+}
+
+Task<Result<void>> GatewayKv::confirm(GatewayClient& client, KvWrite& write,
+                                      std::vector<LargeValue>& large) {
+  std::erase_if(large, [](const LargeValue& one) { return !one.to; });
+  if (large.empty()) co_return {};
+  std::vector<GatewayClient::Words> requests = {};
+  for (const LargeValue& one : large) {
+    requests.push_back({"FF.CONFIRM", write.keys[one.which], one.range});
+  }
+  FF_CO_TRY(const auto replies, co_await client.call(requests));
+  for (size_t i = 0; i < large.size(); i++) {
+    large[i].confirmed = !replies[i].is_error;
+    if (large[i].confirmed) write.replies[large[i].which] = replies[i].text;
+  }
+  co_return {};
+}
+
+// Removes what the gateway has confirmed from `which`; whatever fails is left to SET, which says
+// why.
+Task<void> GatewayKv::write_large(GatewayClient& client, std::vector<size_t>& which,
+                                  KvWrite& write) {
+  std::vector<LargeValue> large = large_values(write, which);
+  if (large.empty()) co_return;
+  if (writer_ == nullptr) {
+    kvstore::ReservationWriter::Options options;
+    options.syncs_own_writes_only = cluster_ != nullptr;
+    if (cluster_ != nullptr) options.buffers = kWriteBuffers;
+    auto made = kvstore::ReservationWriter::make(*disk_, loop_, folder_, options);
+    if (!made) co_return;
+    writer_ = std::move(*made);
+  }
+  const auto reserved = co_await reserve(client, write, large);
+  if (!reserved) co_return;
+  co_await write_ranges(write, large);
+  const auto confirmed = co_await confirm(client, write, large);
+  if (!confirmed) co_return;
+  std::erase_if(which, [&](size_t one) {
+    return std::any_of(large.begin(), large.end(), [one](const LargeValue& value) {
+      return value.which == one && value.confirmed;
+    });
+  });
+}
+
 GatewayClient& GatewayKv::client_of(const std::string& address) {
   auto& client = clients_[address];
   if (client == nullptr) client = std::make_unique<GatewayClient>(loop_, address, *access_);
@@ -239,9 +386,12 @@ GatewayClient& GatewayKv::client_of(const std::string& address) {
 }
 
 Task<void> GatewayKv::send_to(std::string address, std::vector<size_t> which, KvWrite& write) {
+  GatewayClient& client = client_of(address);
+  co_await write_large(client, which, write);
+  if (which.empty()) co_return;
   std::vector<GatewayClient::Words> requests = {};
   for (const size_t one : which) requests.push_back(write.requests[one]);
-  const auto replies = co_await client_of(address).call(requests);
+  const auto replies = co_await client.call(requests);
   for (size_t i = 0; i < which.size(); i++) {
     if (replies) {
       take_reply((*replies)[i], which[i], write);
@@ -272,8 +422,9 @@ void GatewayKv::take_reply(const GatewayClient::Reply& reply, size_t which, KvWr
 }
 
 Result<void> GatewayKv::put(Keys keys, Keys values, int64_t ttl_ms) {
-  KvWrite change{.keys = keys};
   const std::string ttl = std::to_string(ttl_ms);
+  KvWrite change{.keys = keys, .values = values};
+  if (ttl_ms > 0) change.ttl_ms = ttl;
   for (size_t i = 0; i < keys.size(); i++) {
     change.requests.push_back({"SET", keys[i], values[i]});
     if (ttl_ms > 0) change.requests.back().insert(change.requests.back().end(), {"PX", ttl});

@@ -6,8 +6,8 @@ usage: kv_client.py FF FOLDER MOUNT STORE [--rounds N]
 
 FOLDER has the Python package (build/python), MOUNT is a directory of an ff mount, STORE a folder
 for a store in the same cluster (ff:///bench-kv); FF_META and FF_KEY as for `ff serve-kv`, which the
-script starts. Values of 1 MiB, 64 in a call, are written through the gateway and read in this
-process; look-ups are of 100,000 keys, in batches of 128.
+script starts. Values of 1 MiB, 64 in a call, are written and read in this process; look-ups are of
+100,000 keys, in batches of 128.
 """
 import argparse
 import json

@@ -64,11 +64,17 @@ std::vector<std::string> fuzz_seeds() {
   std::string removal;
   const std::string hash = removal_key({.high = 1, .low = 2});
   append_record(removal, {.kind = RecordKind::remove, .version = 4, .key = hash});
+  std::string pointer;
+  const std::string range = encode_pointer({.offset = 64, .length = 40});
+  append_record(pointer, {.kind = RecordKind::pointer, .version = 5, .key = "key", .value = range});
   const IndexedRecord indexed{.version = 1, .offset = 64, .length = 40, .key_bytes = 3};
   Base base;
   base.epoch = 2;
   base.segments.push_back({});
   std::string footer(indexed.end() - kSegmentHeader, 'x');
   footer += encode_footer({indexed}, indexed.end());
-  return {record, removal, footer, encode_header({.epoch = 1, .number = 2}), encode_base(base)};
+  return {record,           removal,
+          pointer,          reserved_header(64),
+          footer,           encode_header({.epoch = 1, .number = 2}),
+          encode_base(base)};
 }

@@ -27,6 +27,10 @@ Task<Result<void>> run_incrby(CommandCall& call);
 Task<Result<void>> run_decrby(CommandCall& call);
 Task<Result<void>> run_incrbyfloat(CommandCall& call);
 
+// commands_reservations.cc
+Task<Result<void>> run_ff_reserve(CommandCall& call);
+Task<Result<void>> run_ff_confirm(CommandCall& call);
+
 // commands_keys.cc
 Task<Result<void>> run_del(CommandCall& call);
 Task<Result<void>> run_exists(CommandCall& call);

@@ -105,6 +105,19 @@ struct Options {
   int64_t lease_ns = 5 * kSecond;
 };
 
+// A range of a segment in which a program writes the record of a key instead of the owner
+// (reservation_writer.h), so that the bytes of a large value do not pass through the owner. The
+// record counts when the owner has confirmed it. A range that is never confirmed costs nothing but
+// the space that was written, which compaction frees.
+struct RecordReservation {
+  uint64_t segment_epoch = 0;  // SegmentName of the segment
+  uint64_t segment_number = 0;
+  uint64_t offset = 0;     // where the record begins
+  uint64_t version = 0;    // of the record
+  int64_t expires_ms = 0;  // likewise
+  bool durable = false;    // Options::durable of the store
+};
+
 // An owner that has expired, or a record of RecordRole::leftover.
 struct Leftover {
   std::string key = {};  // or its name

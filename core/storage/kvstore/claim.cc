@@ -173,13 +173,30 @@ Result<Base> ClaimFolder::newest_base() {
 }
 
 Result<Base> ClaimFolder::read_base(uint64_t epoch) {
+  FF_TRY(OpenBase opened, open_base(epoch));
+  return std::move(opened.base);
+}
+
+Result<ClaimFolder::OpenBase> ClaimFolder::open_base(uint64_t epoch) {
   const std::string path = io::join(dir_, numbered(kBasePrefix, epoch));
-  FF_TRY(const std::string text, io::read_file(disk_, path, kMaxBaseBytes));
-  const auto base = parse_base(text);
+  OpenBase opened;
+  const io::OpenOptions options;
+  FF_TRY(opened.file, disk_.open(path, options));
+  FF_TRY(opened.info, opened.file->info());
+  std::string text(std::min(opened.info.size, kMaxBaseBytes), '\0');
+  FF_TRY(const size_t got, opened.file->read_at(writable(text), 0));
+  text.resize(got);
+  auto base = parse_base(text);
   if (!base || base->epoch != epoch) {
     return fail(Errc::corrupt, "{}: damaged; the partition cannot be opened", path);
   }
-  return *base;
+  opened.base = std::move(*base);
+  return opened;
+}
+
+Result<bool> ClaimFolder::is_current(const OpenBase& base) {
+  FF_TRY(const io::FileInfo now, disk_.info(base.file->path()));
+  return now.inode == base.info.inode && now.device == base.info.device;
 }
 
 Result<ClaimFolder::Listing> ClaimFolder::list() {

@@ -82,6 +82,15 @@ class ClaimFolder {
   Result<Listing> list();
   // Errc::not_found: a newer one has replaced it.
   Result<Base> read_base(uint64_t epoch);
+  // A base that was read. While its file is open, no other one gets its inode number.
+  struct OpenBase {
+    Base base = {};
+    std::unique_ptr<io::File> file = {};
+    io::FileInfo info = {};
+  };
+  Result<OpenBase> open_base(uint64_t epoch);
+  // Whether nothing has replaced it, by one look at its name. Errc::not_found, likewise.
+  Result<bool> is_current(const OpenBase& base);
   Result<Base> newest_base();
   Result<std::vector<SegmentName>> segments();
   Result<void> write_base(const Base& base);

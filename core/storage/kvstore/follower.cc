@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -59,16 +60,41 @@ Task<Result<void>> Follower::refresh(int64_t since_ns) {
   co_return fail(Errc::busy, "{}: its files change too often to be read", claims_.dir());
 }
 
+// The base is mostly the one that was read last.
+Result<Follower::FolderState> Follower::read_folder() {
+  FolderState state;
+  FF_TRY(state.listing, claims_.list());
+  const uint64_t epoch = state.listing.base;
+  if (epoch == 0) return state;
+  Result<bool> current = base_.base.epoch == epoch;
+  if (*current) current = claims_.is_current(base_);
+  if (current && !*current) {
+    auto opened = claims_.open_base(epoch);
+    if (opened) base_ = std::move(*opened);
+    current = opened ? Result<bool>(true) : Result<bool>(opened.error());
+  }
+  state.replaced = !current && current.error().code == Errc::not_found;
+  if (!current && !state.replaced) return current.error();
+  state.base = base_.base;
+  return state;
+}
+
+Task<Result<Follower::FolderState>> Follower::look() {
+  if (store_.threads.empty()) co_return read_folder();
+  WorkerThread& thread = *store_.threads[number_ % store_.threads.size()];
+  const std::function<Result<FolderState>()> reading = [this] { return read_folder(); };
+  co_return co_await thread.run<FolderState>(store_.loop, reading);
+}
+
 Task<Result<Follower::Outcome>> Follower::follow(View& view) {
-  auto listed = claims_.list();
-  const bool is_missing = !listed && listed.error().code == Errc::not_found;
+  auto looked = co_await look();
+  const bool is_missing = !looked && looked.error().code == Errc::not_found;
   if (is_missing && view.segments.empty()) co_return Outcome::complete;  // as of a new store
-  FF_CO_TRY(const auto listing, std::move(listed));
-  if (listing.base == 0) co_return Outcome::complete;  // nobody has owned it so far
-  auto read = claims_.read_base(listing.base);
-  if (!read && read.error().code == Errc::not_found) co_return Outcome::again;
-  FF_CO_TRY(const Base base, std::move(read));
-  const std::map<SegmentName, bool> valid = valid_segments(base, listing.segments);
+  FF_CO_TRY(const FolderState state, std::move(looked));
+  if (state.replaced) co_return Outcome::again;
+  if (!state.base) co_return Outcome::complete;
+  const Base& base = *state.base;
+  const std::map<SegmentName, bool> valid = valid_segments(base, state.listing.segments);
   Outcome outcome = Outcome::complete;
   for (const auto& [name, own] : valid) {
     if (view.slots.contains(name)) continue;
@@ -269,9 +295,9 @@ Result<void> Follower::check_record(const Followed& from, const TableEntry& entr
 Task<Result<void>> Follower::read_value(std::shared_ptr<Followed> from, TableEntry entry,
                                         std::string_view key, ByteSpan into) {
   const bool large = into.size() >= kDirectRead;
-  const bool buffered = store_.buffers != nullptr && entry.length <= ReadBuffers::kBytes;
+  const bool buffered = store_.buffers != nullptr && entry.length <= TransferBuffers::kBytes;
   if (large && !buffered) co_return co_await read_apart(std::move(from), entry, key, into);
-  std::optional<ReadBuffers::Taken> taken;
+  std::optional<TransferBuffers::Taken> taken;
   std::string own;
   if (large) {
     FF_CO_TRY(auto buffer, co_await store_.buffers->take());

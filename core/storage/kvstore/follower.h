@@ -29,13 +29,14 @@
 #include "platform/base/result.h"
 #include "platform/base/task.h"
 #include "platform/base/wait.h"
+#include "platform/base/worker_thread.h"
 #include "platform/io/async.h"
 #include "platform/io/disk.h"
 #include "storage/kvstore/calls.h"
 #include "storage/kvstore/claim.h"
 #include "storage/kvstore/key_table.h"
-#include "storage/kvstore/read_buffers.h"
 #include "storage/kvstore/segment.h"
+#include "storage/kvstore/transfer_buffers.h"
 
 namespace ff::kvstore {
 
@@ -44,8 +45,10 @@ struct FollowerContext {
   io::Disk& disk;
   io::AsyncQueue& queue;
   Loop& loop;
-  std::string secret = {};         // StoreSettings
-  ReadBuffers* buffers = nullptr;  // null: values are read to where they belong
+  std::string secret = {};             // StoreSettings
+  TransferBuffers* buffers = nullptr;  // null: values are read to where they belong
+  // They look at the folders of partitions, which may block for long; none: the loop does.
+  std::vector<WorkerThread*> threads = {};
 };
 
 class Follower {
@@ -92,6 +95,14 @@ class Follower {
     rebuild,  // the index has something that does not count
   };
 
+  // The folder at one moment.
+  struct FolderState {
+    ClaimFolder::Listing listing = {};
+    std::optional<Base> base = {};  // empty: nobody has owned the partition so far
+    bool replaced = false;          // `base` is no longer there: look again
+  };
+  Result<FolderState> read_folder();
+  Task<Result<FolderState>> look();
   Task<Result<Outcome>> follow(View& view);
   Task<Result<Outcome>> open_segment(View& view, SegmentName name, bool may_be_new);
   static void set_limits(View& view, const Base& base);
@@ -113,6 +124,7 @@ class Follower {
   FollowerContext& store_;
   const uint32_t number_;
   ClaimFolder claims_;
+  ClaimFolder::OpenBase base_;  // that was read last; of look(), one at a time
   std::shared_ptr<View> view_;
   int64_t refreshed_ns_ = INT64_MIN;  // when the last refresh that succeeded began
   Semaphore refreshing_;

@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kMaxNotes = 1000;
 constexpr size_t kLeftoverEntries = 20'000;  // looked at in one call
 constexpr size_t kScanEntries = 20'000;      // likewise; parts may be many
+constexpr size_t kPrefetched = 16;
+constexpr size_t kLoadedInARow = 50'000;
 
 }  // namespace
 
@@ -172,7 +174,15 @@ Task<Result<void>> Partition::load_segment(SegmentName name, uint64_t limit) {
     FF_CO_TRY(co_await sync_segment(store_.queue, *segment));
   }
   const uint32_t slot = add_segment(segment);
-  for (const IndexedRecord& record : index.records) load_record(slot, record);
+  for (size_t i = 0; i < index.records.size(); ++i) {
+    // Entries lie anywhere in the table.
+    if (i + kPrefetched < index.records.size()) {
+      table_.prefetch(index.records[i + kPrefetched].hash);
+    }
+    load_record(slot, index.records[i]);
+    if (i % kLoadedInARow != kLoadedInARow - 1) continue;
+    FF_CO_TRY(co_await YieldWait(store_.loop));  // the heartbeat must go on
+  }
   co_return {};
 }
 

@@ -92,6 +92,9 @@ class Partition {
   Task<Result<std::optional<Entry>>> get_owner(std::string key);
   Task<Result<std::vector<Leftover>>> leftovers(size_t limit);
   Task<Result<Applied>> apply(std::vector<Change> changes, std::vector<Precondition> guards);
+  Task<Result<RecordReservation>> reserve(std::string key, uint64_t value_bytes,
+                                          int64_t expires_ms);
+  Task<Result<Applied>> confirm(std::string key, RecordReservation reservation);
   Task<Result<ScanPage>> scan(uint64_t cursor, size_t limit);
   Task<Result<void>> clear();
   Counts counts() const;
@@ -116,14 +119,22 @@ class Partition {
     std::string key = {};
     std::string value = {};
     int64_t expires_ms = 0;
+    RecordRange reserved = {};  // where the record lies; of no length: it is to be written here
     // Of a copy by compaction: the record that it replaces, if the index still points there.
     uint64_t version = 0;  // 0: no copy
     uint32_t from_segment = 0;
     uint64_t from_offset = 0;
   };
   // What one call wants to change, and its result.
+  enum class GroupKind : uint8_t {
+    change,   // its steps
+    reserve,  // a range for the record of its only step, which another process writes
+    confirm,  // that this record counts
+  };
   struct Group {
     explicit Group(Loop& loop) : done(loop) {}
+    GroupKind kind = GroupKind::change;
+    RecordReservation reservation = {};
     std::vector<Step> steps;
     std::vector<Guard> guards;
     std::vector<Guard> read_versions;  // of values that steps were made from
@@ -134,12 +145,23 @@ class Partition {
   };
   struct Staged {
     IndexedRecord record = {};
+    bool reserved = false;  // in a range, so its offset is known
     bool copy = false;
     uint32_t from_segment = 0;
     uint64_t from_offset = 0;
   };
-  // A batch of groups on its way to the disk.
+  // A range that a process may confirm: as long as its segment gets records, and the key has not
+  // changed since.
+  struct ReservedRange {
+    RecordRange range = {};
+    uint64_t version = 0;
+    int64_t expires_ms = 0;
+  };
+  // A batch of groups of one kind on its way to the disk.
   struct Batch {
+    GroupKind kind = GroupKind::change;
+    uint64_t reserved = 0;  // bytes behind `bytes`, which others will write
+    uint64_t pointers = 0;  // bytes of the pointers to these
     std::vector<std::shared_ptr<Group>> groups;
     std::string bytes;
     std::vector<Staged> staged;
@@ -169,12 +191,16 @@ class Partition {
   Task<Result<std::shared_ptr<Group>>> make_group(std::vector<Change>& changes,
                                                   const std::vector<Precondition>& guards);
   Result<void> check_sizes(const std::vector<Change>& changes) const;
+  Result<void> check_sizes(size_t key_bytes, uint64_t bytes) const;
   Task<void> submit(std::shared_ptr<Group> group);
   Task<void> commit_queued();
+  Task<Result<void>> commit_batch(Batch& batch);
   Task<Result<void>> nothing_to_write();
   Task<Result<void>> write_batch(Batch& batch);
   Task<Result<void>> ensure_segment(uint64_t bytes);
   void encode(Group& group, Batch& batch);
+  void encode_changes(Group& group, Batch& batch);
+  bool make_room(Group& group, int64_t growth, Batch& batch);
   void encode_step(const Step& step, uint64_t version, bool more, Batch& batch);
   int64_t growth_by(const Step& step, const Batch& batch) const;
   Result<void> check_fixed(int64_t growth) const;
@@ -184,13 +210,20 @@ class Partition {
   void apply_staged(const Staged& staged, uint64_t at);
   void retire();
 
+  // partition_reserve.cc
+  void add_range(Group& group, Batch& batch);
+  void note_reserved(const Batch& batch, uint64_t at);
+  const ReservedRange* find_reserved(KeyHash hash, const RecordReservation& wanted) const;
+  void encode_confirmation(Group& group, Batch& batch);
+  Result<void> check_room(const Batch& batch) const;
+
   // partition_compact.cc
   Task<void> expire_some();
   Task<void> seal_retired();
   std::optional<uint32_t> compaction_victim() const;
   bool bounds_another(const Segment& segment) const;
   Task<Result<void>> compact(uint32_t slot);
-  Task<Result<bool>> copy_live(uint32_t slot, const SegmentIndex& index);
+  Task<Result<bool>> copy_live(uint32_t slot, SegmentIndex& index);
   Task<Result<void>> submit_copies(std::vector<Step> steps);
   Task<Result<void>> sync_all();
   void forget_segment(uint32_t slot, const SegmentIndex& index);
@@ -207,6 +240,7 @@ class Partition {
   std::vector<std::shared_ptr<Segment>> segments_;  // by TableEntry::segment; null: free
   uint32_t active_ = TableEntry::kMaxSegments;      // gets records; kMaxSegments: none
   SegmentHead next_header_;                         // of the next segment
+  std::multimap<KeyHash, ReservedRange> reserved_;  // of the active segment
   bool failed_write_ = false;  // and no segment since that says how many bytes were valid
   uint64_t next_version_ = 1;
   uint64_t keys_ = 0;

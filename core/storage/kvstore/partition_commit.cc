@@ -13,6 +13,7 @@ namespace ff::kvstore {
 namespace {
 
 constexpr uint64_t kBatchBytes = 4 * kMiB;
+constexpr uint64_t kReservedBytes = 64 * kMiB;  // of one range, if several processes share it
 constexpr int kEvictionSample = 16;
 constexpr size_t kEvictionLook = 10'000;  // entries of the index, for one victim
 
@@ -47,14 +48,20 @@ std::vector<Change> last_changes(std::vector<Change> changes) {
 }  // namespace
 
 Result<void> Partition::check_sizes(const std::vector<Change>& changes) const {
-  const Options& options = store_.options;
   uint64_t bytes = 0;
+  size_t longest = 0;
   for (const Change& change : changes) {
     bytes += change.value.size();
-    if (change.key.size() > kMaxKeyBytes) {
-      return fail(Errc::usage, "a key of {} bytes; keys have at most {}", change.key.size(),
-                  kMaxKeyBytes);
-    }
+    longest = std::max(longest, change.key.size());
+  }
+  return check_sizes(longest, bytes);
+}
+
+// Of a key, and of all values of a change.
+Result<void> Partition::check_sizes(size_t key_bytes, uint64_t bytes) const {
+  const Options& options = store_.options;
+  if (key_bytes > kMaxKeyBytes) {
+    return fail(Errc::usage, "a key of {} bytes; keys have at most {}", key_bytes, kMaxKeyBytes);
   }
   if (bytes > options.max_value_bytes) {
     return fail(Errc::usage, "values of {} bytes in one change; the store accepts at most {}",
@@ -161,16 +168,15 @@ Task<void> Partition::commit_queued() {
   }
   const int64_t began_ns = store_.loop.now_ns();
   Batch batch;
-  while (!queue_.empty() && batch.bytes.size() < kBatchBytes) {
+  batch.kind = queue_.front()->kind;
+  while (!queue_.empty() && queue_.front()->kind == batch.kind &&
+         batch.bytes.size() < kBatchBytes && batch.reserved < kReservedBytes) {
     batch.groups.push_back(std::move(queue_.front()));
     queue_.pop_front();
     encode(*batch.groups.back(), batch);
   }
-  Result<void> written;
-  if (batch.staged.empty()) {
-    written = co_await nothing_to_write();
-  } else {
-    written = co_await write_batch(batch);
+  const auto written = co_await commit_batch(batch);
+  if (!batch.bytes.empty()) {
     store_.metrics.commits.add();
     store_.metrics.commit_bytes.add(batch.bytes.size());
     store_.metrics.commit_seconds.observe_ns(store_.loop.now_ns() - began_ns);
@@ -185,6 +191,12 @@ Task<void> Partition::commit_queued() {
   }
 }
 
+Task<Result<void>> Partition::commit_batch(Batch& batch) {
+  if (batch.reserved > 0) batch.bytes = reserved_header(kRecordHeader + batch.reserved);
+  if (batch.bytes.empty()) co_return co_await nothing_to_write();
+  co_return co_await write_batch(batch);
+}
+
 // What the index says is an answer only while the lease lasts, and if no failed write can still
 // turn out to have happened.
 Task<Result<void>> Partition::nothing_to_write() {
@@ -195,11 +207,16 @@ Task<Result<void>> Partition::nothing_to_write() {
 }
 
 Task<Result<void>> Partition::write_batch(Batch& batch) {
-  FF_CO_TRY(co_await ensure_segment(batch.bytes.size()));
+  if (batch.kind == GroupKind::confirm) {
+    FF_CO_TRY(check_room(batch));
+  } else {
+    FF_CO_TRY(co_await ensure_segment(batch.bytes.size() + batch.reserved + batch.pointers));
+  }
   Segment& segment = *segments_[active_];
   const uint64_t at = segment.end;
   auto written = co_await store_.queue.write(*segment.file, as_bytes(batch.bytes), at);
-  if (written && store_.options.durable) {
+  const bool durable = store_.options.durable && batch.kind != GroupKind::reserve;
+  if (written && durable) {
     written = co_await store_.queue.sync(*segment.file);
     segment.sync_failed = !written;
   }
@@ -214,9 +231,10 @@ Task<Result<void>> Partition::write_batch(Batch& batch) {
     retire();
     co_return written;
   }
-  segment.end += batch.bytes.size();
-  if (store_.options.durable) segment.synced = segment.end;
+  segment.end += batch.bytes.size() + batch.reserved;
+  if (durable) segment.synced = segment.end;
   for (const Staged& staged : batch.staged) apply_staged(staged, at);
+  if (batch.kind == GroupKind::reserve) note_reserved(batch, at + kRecordHeader);
   co_return {};
 }
 
@@ -227,6 +245,7 @@ void Partition::retire() {
   next_header_.previous = segment.name.number;
   next_header_.previous_end = segment.end;
   active_ = TableEntry::kMaxSegments;
+  reserved_.clear();
 }
 
 Task<Result<void>> Partition::ensure_segment(uint64_t bytes) {
@@ -258,7 +277,8 @@ uint64_t Partition::version_in(KeyHash hash, const Batch& batch) const {
 int64_t Partition::growth_by(const Step& step, const Batch& batch) const {
   int64_t growth = 0;
   if (step.kind == RecordKind::put) {
-    growth = static_cast<int64_t>(padded(record_bytes(step.key.size(), step.value.size())));
+    const uint64_t length = record_bytes(step.key.size(), step.value.size());
+    growth = static_cast<int64_t>(padded(std::max(length, step.reserved.length)));
   }
   const TableEntry* const entry = table_.find(step.hash);
   if (entry == nullptr || entry->removed != 0 || batch.versions.contains(step.hash)) return growth;
@@ -266,6 +286,12 @@ int64_t Partition::growth_by(const Step& step, const Batch& batch) const {
 }
 
 void Partition::encode(Group& group, Batch& batch) {
+  if (group.kind == GroupKind::change) return encode_changes(group, batch);
+  if (group.kind == GroupKind::confirm) return encode_confirmation(group, batch);
+  add_range(group, batch);
+}
+
+void Partition::encode_changes(Group& group, Batch& batch) {
   const auto holds = [&](const Guard& guard) {
     return version_in(guard.hash, batch) == guard.version;
   };
@@ -290,13 +316,7 @@ void Partition::encode(Group& group, Batch& batch) {
     steps.push_back(&step);
     growth += growth_by(step, batch);
   }
-  if (store_.options.max_bytes != 0 && !group.each_alone) {
-    if (auto fits = check_fixed(growth); !fits) {
-      group.result = std::move(fits).error();
-      return;
-    }
-    evict_for(growth, batch);
-  }
+  if (!group.each_alone && !make_room(group, growth, batch)) return;
   const uint64_t version = next_version_++;
   for (const Step* step : steps) {
     const bool more = step != steps.back() && !group.each_alone;
@@ -305,28 +325,43 @@ void Partition::encode(Group& group, Batch& batch) {
   group.result = Applied{.done = true, .version = version};
 }
 
+// False: there is none, as the result of the group says.
+bool Partition::make_room(Group& group, int64_t growth, Batch& batch) {
+  if (store_.options.max_bytes == 0) return true;
+  if (auto fits = check_fixed(growth); !fits) {
+    group.result = std::move(fits).error();
+    return false;
+  }
+  evict_for(growth, batch);
+  return true;
+}
+
 void Partition::encode_step(const Step& step, uint64_t version, bool more, Batch& batch) {
   const bool put = step.kind == RecordKind::put;
-  RecordView record{.kind = step.kind,
+  const bool pointer = step.reserved.length != 0;
+  RecordView record{.kind = pointer ? RecordKind::pointer : step.kind,
                     .more = more,
                     .role = step.role,
                     .version = version,
                     .expires_ms = step.expires_ms};
   const std::string removed = put ? std::string() : removal_key(step.hash);
   record.key = put ? step.key : removed;
-  record.value = step.value;
+  const std::string range = pointer ? encode_pointer(step.reserved) : std::string();
+  record.value = pointer ? range : step.value;
+  const uint64_t length =
+      pointer ? step.reserved.length : record_bytes(record.key.size(), record.value.size());
   const uint64_t offset = batch.bytes.size();
   batch.growth += growth_by(step, batch);
   append_record(batch.bytes, record);
   batch.staged.push_back({.record = {.hash = step.hash,
                                      .version = version,
                                      .expires_ms = step.expires_ms,
-                                     .offset = offset,
-                                     .length = static_cast<uint32_t>(
-                                         record_bytes(record.key.size(), record.value.size())),
+                                     .offset = pointer ? step.reserved.offset : offset,
+                                     .length = static_cast<uint32_t>(length),
                                      .key_bytes = static_cast<uint16_t>(record.key.size()),
                                      .kind = step.kind,
                                      .role = step.role},
+                          .reserved = pointer,
                           .copy = step.version != 0,
                           .from_segment = step.from_segment,
                           .from_offset = step.from_offset});
@@ -375,7 +410,8 @@ const TableEntry* Partition::oldest_of_sample(const Batch& batch) {
 
 void Partition::apply_staged(const Staged& staged, uint64_t at) {
   IndexedRecord record = staged.record;
-  record.offset += at;
+  if (!staged.reserved) record.offset += at;
+  if (!staged.copy) reserved_.erase(record.hash);
   if (staged.copy && table_.find(record.hash) == nullptr) return;
   TableEntry& entry = table_.insert(record.hash);
   if (entry.version != 0) {

@@ -147,9 +147,12 @@ Task<Result<void>> Partition::compact(uint32_t slot) {
 }
 
 // False: a record is damaged, so the segment must stay.
-Task<Result<bool>> Partition::copy_live(uint32_t slot, const SegmentIndex& index) {
+Task<Result<bool>> Partition::copy_live(uint32_t slot, SegmentIndex& index) {
   const std::shared_ptr<Segment> segment = segments_[slot];
   ScanWindow window(store_.queue, *segment->file, segment->end);
+  // Records in reserved ranges lie before their pointers.
+  std::sort(index.records.begin(), index.records.end(),
+            [](const IndexedRecord& a, const IndexedRecord& b) { return a.offset < b.offset; });
   std::vector<Step> steps;
   uint64_t bytes = 0;
   for (const IndexedRecord& record : index.records) {
@@ -229,6 +232,7 @@ Task<Result<void>> Partition::clear() {
   if (!owned && owned.error().code == Errc::stale) lose();
   FF_CO_TRY(std::move(owned));
   active_ = TableEntry::kMaxSegments;
+  reserved_.clear();
   next_header_.previous = 0;
   const auto segments = std::exchange(segments_, {});
   table_ = KeyTable();

@@ -32,10 +32,29 @@ IndexedRecord parse_indexed(const std::byte* at) {
           .length = load_le<uint32_t>(at + 36),
           .key_bytes = load_le<uint16_t>(at + 40),
           .kind = static_cast<RecordKind>(load_le<uint8_t>(at + 42)),
-          .role = static_cast<RecordRole>(load_le<uint8_t>(at + 43) & kRoleMask)};
+          .role = static_cast<RecordRole>(load_le<uint8_t>(at + 43) & kRoleMask),
+          .pointer = uint64_t{load_le<uint32_t>(at + 44)} * kRecordAlign};
 }
 
-bool known_kind(RecordKind kind) { return kind == RecordKind::put || kind == RecordKind::remove; }
+bool is_indexed(RecordKind kind) { return kind == RecordKind::put || kind == RecordKind::remove; }
+
+// The bytes of records of this kind, by their key; empty: any.
+std::optional<uint64_t> fixed_length(RecordKind kind, size_t key_bytes) {
+  if (kind == RecordKind::remove) return kRecordHeader + kHashBytes;
+  if (kind == RecordKind::pointer) return record_bytes(key_bytes, kPointerBytes);
+  return {};
+}
+
+bool is_plausible(RecordKind kind, uint64_t length, size_t key_bytes, uint8_t flags) {
+  if (length < kRecordHeader + key_bytes || key_bytes > kMaxKeyBytes) return false;
+  if (kind < RecordKind::put || kind > RecordKind::pointer) return false;
+  if (flags > (kMore | kRoleMask << kRoleShift)) return false;
+  if (kind == RecordKind::remove && key_bytes != kHashBytes) return false;
+  if (kind == RecordKind::reserved) {
+    return key_bytes == 0 && flags == 0 && length % kRecordAlign == 0;
+  }
+  return length == fixed_length(kind, key_bytes).value_or(length);
+}
 
 }  // namespace
 
@@ -55,13 +74,11 @@ KeyHash hash_part(std::string_view secret, std::string_view name) {
   return {load_le<uint64_t>(digest.bytes.data()), load_le<uint64_t>(digest.bytes.data() + 8)};
 }
 
-void append_record(std::string& to, const RecordView& record) {
-  const size_t begin = to.size();
+std::string record_head(const RecordView& record) {
+  std::string head(kRecordHeader, '\0');
+  head.append(record.key);
   const uint64_t length = record_bytes(record.key.size(), record.value.size());
-  to.append(kRecordHeader, '\0');
-  to.append(record.key);
-  to.append(record.value);
-  const auto bytes = writable(to).subspan(begin);
+  const ByteSpan bytes = writable(head);
   store_le(bytes.data() + 4, static_cast<uint32_t>(length));
   store_le(bytes.data() + 12, static_cast<uint16_t>(record.key.size()));
   store_le(bytes.data() + 14, static_cast<uint8_t>(record.kind));
@@ -70,8 +87,42 @@ void append_record(std::string& to, const RecordView& record) {
   store_le(bytes.data() + 16, record.version);
   store_le(bytes.data() + 24, record.expires_ms);
   store_le(bytes.data() + 8, header_crc(bytes, record.key.size()));
-  store_le(bytes.data(), simd::crc32c(ByteView(bytes).subspan(4)));
+  const uint32_t crc = simd::crc32c(ByteView(bytes).subspan(4));
+  store_le(bytes.data(), simd::crc32c(as_bytes(record.value), crc));
+  return head;
+}
+
+std::string reserved_header(uint64_t length) {
+  std::string header(kRecordHeader, '\0');
+  const ByteSpan bytes = writable(header);
+  store_le(bytes.data() + 4, static_cast<uint32_t>(length));
+  store_le(bytes.data() + 14, static_cast<uint8_t>(RecordKind::reserved));
+  store_le(bytes.data() + 8, header_crc(bytes, 0));
+  return header;
+}
+
+void append_record(std::string& to, const RecordView& record) {
+  to += record_head(record);
+  to += record.value;
+  const uint64_t length = record_bytes(record.key.size(), record.value.size());
   to.append(padded(length) - length, '\0');
+}
+
+std::string encode_pointer(RecordRange range) {
+  std::string bytes;
+  append_le(bytes, range.offset);
+  append_le(bytes, range.length);
+  return bytes;
+}
+
+std::optional<RecordRange> parse_pointer(const RecordView& pointer, uint64_t at) {
+  if (pointer.kind != RecordKind::pointer || pointer.value.size() != kPointerBytes) return {};
+  const std::byte* const bytes = as_bytes(pointer.value).data();
+  const RecordRange range{load_le<uint64_t>(bytes), load_le<uint64_t>(bytes + 8)};
+  const bool aligned = range.offset % kRecordAlign == 0 && range.offset >= kSegmentHeader;
+  if (!aligned || range.offset > at || range.length > at - range.offset) return {};
+  if (range.length < record_bytes(pointer.key.size(), 0)) return {};
+  return range;
 }
 
 std::string removal_key(KeyHash hash) {
@@ -93,16 +144,16 @@ ParsedRecord parse_record(ByteView bytes) {
   const auto key_bytes = load_le<uint16_t>(bytes.data() + 12);
   const auto kind = static_cast<RecordKind>(load_le<uint8_t>(bytes.data() + 14));
   const auto flags = load_le<uint8_t>(bytes.data() + 15);
-  if (length < kRecordHeader + key_bytes || key_bytes > kMaxKeyBytes) return {};
-  if (!known_kind(kind) || flags > (kMore | kRoleMask << kRoleShift)) return {};
-  if (kind == RecordKind::remove && length != kRecordHeader + kHashBytes) return {};
-  if (kind == RecordKind::remove && key_bytes != kHashBytes) return {};
+  if (!is_plausible(kind, length, key_bytes, flags)) return {};
   // The header first: a damaged length must not make the reader ask for gigabytes.
   if (bytes.size() < kRecordHeader + key_bytes) {
     return {.state = ParsedRecord::State::longer,
             .length = static_cast<uint32_t>(kRecordHeader + key_bytes)};
   }
   if (load_le<uint32_t>(bytes.data() + 8) != header_crc(bytes, key_bytes)) return {};
+  if (kind == RecordKind::reserved) {
+    return {.state = ParsedRecord::State::reserved, .length = length};
+  }
   if (bytes.size() < length) return {.state = ParsedRecord::State::longer, .length = length};
   ParsedRecord parsed{.state = ParsedRecord::State::whole,
                       .length = length,
@@ -183,7 +234,7 @@ std::string encode_footer(const std::vector<IndexedRecord>& records, uint64_t en
     append_le(bytes, record.key_bytes);
     append_le(bytes, static_cast<uint8_t>(record.kind));
     append_le(bytes, static_cast<uint8_t>(record.role));
-    bytes.append(4, '\0');
+    append_le(bytes, static_cast<uint32_t>(record.pointer / kRecordAlign));
   }
   const uint32_t crc = simd::crc32c(as_bytes(bytes));
   std::string trailer(kFooterMagic);
@@ -216,8 +267,9 @@ std::optional<std::vector<IndexedRecord>> parse_footer(ByteView bytes,
   records.reserve(trailer.count);
   for (size_t at = 0; at < bytes.size(); at += kIndexedRecord) {
     const IndexedRecord record = parse_indexed(bytes.data() + at);
-    if (!known_kind(record.kind) || record.length < kRecordHeader + record.key_bytes) return {};
+    if (!is_indexed(record.kind) || record.length < kRecordHeader + record.key_bytes) return {};
     if (record.offset < kSegmentHeader || record.end() > trailer.begin) return {};
+    if (record.pointer != 0 && record.offset + padded(record.length) > record.pointer) return {};
     if (record.key_bytes > kMaxKeyBytes || record.version == 0) return {};
     records.push_back(record);
   }

@@ -28,14 +28,26 @@ IndexedRecord indexed(const RecordView& record, uint64_t offset, uint32_t length
   } else {
     hash = hash_key(secret, record.key);
   }
-  return {.hash = hash,
-          .version = record.version,
-          .expires_ms = record.expires_ms,
-          .offset = offset,
-          .length = length,
-          .key_bytes = static_cast<uint16_t>(record.key.size()),
-          .kind = record.kind,
-          .role = record.role};
+  IndexedRecord one{.hash = hash,
+                    .version = record.version,
+                    .expires_ms = record.expires_ms,
+                    .offset = offset,
+                    .length = length,
+                    .key_bytes = static_cast<uint16_t>(record.key.size()),
+                    .kind = record.kind,
+                    .role = record.role};
+  if (const auto range = parse_pointer(record, offset)) {
+    one.kind = RecordKind::put;
+    one.pointer = offset;
+    one.offset = range->offset;
+    one.length = static_cast<uint32_t>(range->length);
+  }
+  return one;
+}
+
+bool is_damaged(const ParsedRecord& parsed, uint64_t offset) {
+  if (parsed.state == ParsedRecord::State::damaged) return true;
+  return parsed.record.kind == RecordKind::pointer && !parse_pointer(parsed.record, offset);
 }
 
 // Collects the records of complete groups.
@@ -46,10 +58,10 @@ struct GroupedRecords {
 
   void add(const ParsedRecord& parsed, uint64_t offset, const Segment& segment,
            std::string_view secret) {
-    if (parsed.state == ParsedRecord::State::damaged) {
+    if (is_damaged(parsed, offset)) {
       broken = true;
-      const std::string key = parsed.record.kind == RecordKind::put ? printable(parsed.record.key)
-                                                                    : std::string("(a removal)");
+      const bool removal = parsed.record.kind == RecordKind::remove;
+      const std::string key = removal ? std::string("(a removal)") : printable(parsed.record.key);
       index.damage.push_back(
           fmt::format("{}: the record at {} is damaged; key: {}", segment.path, offset, key));
     } else {
@@ -57,8 +69,12 @@ struct GroupedRecords {
     }
     if (parsed.record.more) return;
     if (!broken) index.records.insert(index.records.end(), open.begin(), open.end());
-    index.end = offset + padded(parsed.length);
-    if (index.damage.empty()) index.intact_end = index.end;
+    end_at(offset + padded(parsed.length));
+  }
+
+  void end_at(uint64_t end) {
+    index.end = end;
+    if (index.damage.empty()) index.intact_end = end;
     open.clear();
     broken = false;
   }
@@ -82,7 +98,11 @@ Task<Result<SegmentIndex>> scan_records(io::AsyncQueue& queue, Loop& loop, const
       need = parsed.length;
       continue;
     }
-    groups.add(parsed, offset, segment, secret);
+    if (parsed.state == ParsedRecord::State::reserved) {
+      groups.end_at(offset + parsed.length);
+    } else {
+      groups.add(parsed, offset, segment, secret);
+    }
     offset += padded(parsed.length);
     need = kRecordHeader;
     if (offset - yielded < kScanPiece) continue;
@@ -90,6 +110,32 @@ Task<Result<SegmentIndex>> scan_records(io::AsyncQueue& queue, Loop& loop, const
     FF_CO_TRY(co_await YieldWait(loop));
   }
   co_return std::move(groups.index);
+}
+
+// After a power loss a pointer may be there, and its record not: of a store that is not durable.
+Task<Result<void>> check_pointers(io::AsyncQueue& queue, const Segment& segment,
+                                  SegmentIndex& index) {
+  std::vector<IndexedRecord> intact;
+  std::string bytes;
+  for (const IndexedRecord& one : index.records) {
+    bool valid = one.pointer == 0;
+    if (!valid) {
+      bytes.resize(one.length);
+      FF_CO_TRY(const size_t got, co_await queue.read(*segment.file, writable(bytes), one.offset));
+      const ParsedRecord parsed = parse_record(as_bytes(bytes).first(got));
+      valid = parsed.state == ParsedRecord::State::whole && parsed.length == one.length &&
+              parsed.record.version == one.version;
+    }
+    if (valid) {
+      intact.push_back(one);
+      continue;
+    }
+    index.intact_end = std::min(index.intact_end, one.pointer);
+    index.damage.push_back(
+        fmt::format("{}: the record at {} is damaged", segment.path, one.offset));
+  }
+  index.records = std::move(intact);
+  co_return {};
 }
 
 Task<Result<std::optional<SegmentIndex>>> read_footer(io::AsyncQueue& queue,
@@ -184,8 +230,10 @@ Task<Result<SegmentIndex>> read_index(io::AsyncQueue& queue, Loop& loop, const S
                                       std::string_view secret, uint64_t limit) {
   FF_CO_TRY(auto footer, co_await read_footer(queue, segment));
   if (!footer) {
-    co_return co_await scan_records(queue, loop, segment, secret, kSegmentHeader, limit,
-                                    kScanPiece);
+    FF_CO_TRY(auto scanned, co_await scan_records(queue, loop, segment, secret, kSegmentHeader,
+                                                  limit, kScanPiece));
+    FF_CO_TRY(co_await check_pointers(queue, segment, scanned));
+    co_return std::move(scanned);
   }
   if (footer->end > limit) {
     // A former owner has sealed it after it had lost the partition.

@@ -112,6 +112,17 @@ class Store {
     return apply(std::move(changes), std::move(none));
   }
 
+  // Room for the value of a key, which the caller or another process writes with a
+  // ReservationWriter (reservation_writer.h) instead of apply(). A later change of the key ends the
+  // reservation, as does much else that is written to its partition meanwhile. Errc::usage also:
+  // the value is too large for it.
+  virtual Task<Result<RecordReservation>> reserve(std::string key, uint64_t value_bytes,
+                                                  int64_t expires_ms) = 0;
+  // The record of the reservation is written: the key has its value from now on, with the same
+  // guarantees as after apply(). Not done: the reservation has ended, or the key is an owner. Then
+  // nothing has changed.
+  virtual Task<Result<Applied>> confirm(std::string key, RecordReservation reservation) = 0;
+
   using ScanPage = kvstore::ScanPage;
   // Keys of a partition in the order of their hashes, about `limit` of them from the cursor on (0:
   // from the start; any number is valid). Fewer where parts are many: then also none, and a cursor

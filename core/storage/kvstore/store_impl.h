@@ -90,6 +90,15 @@ class StoreImpl final : public Store {
   Task<std::vector<Result<std::optional<Entry>>>> get_many(std::vector<std::string> keys) override;
   Task<Result<Applied>> apply(std::vector<Change> changes,
                               std::vector<Precondition> preconditions) override;
+  Task<Result<RecordReservation>> reserve(std::string key, uint64_t value_bytes,
+                                          int64_t expires_ms) override {
+    FF_CO_TRY(const auto partition, of_key(key));
+    co_return co_await partition->reserve(std::move(key), value_bytes, expires_ms);
+  }
+  Task<Result<Applied>> confirm(std::string key, RecordReservation reservation) override {
+    FF_CO_TRY(const auto partition, of_key(key));
+    co_return co_await partition->confirm(std::move(key), reservation);
+  }
   Task<Result<ScanPage>> scan(uint32_t partition, uint64_t cursor, size_t limit) override {
     FF_CO_TRY(const auto own, own_partition(partition));
     co_return co_await own->scan(cursor, limit);

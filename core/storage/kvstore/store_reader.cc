@@ -20,7 +20,7 @@ Result<std::unique_ptr<StoreReader>> StoreReader::open(io::Disk& disk, Loop& loo
   FF_TRY(auto settings, read_settings(disk, folder));
   std::optional<io::Buffers> memory;
   if (options.buffers > 0) {
-    FF_TRY(memory, disk.make_buffers(options.buffers, ReadBuffers::kBytes));
+    FF_TRY(memory, disk.make_buffers(options.buffers, TransferBuffers::kBytes));
   }
   return std::unique_ptr<StoreReader>(new StoreReader(disk, loop, std::move(folder), options,
                                                       std::move(settings), std::move(memory)));
@@ -36,6 +36,11 @@ StoreReader::StoreReader(io::Disk& disk, Loop& loop, std::string folder, Options
       members_(disk, queue_, loop, members_dir(folder), {}, kvstore::Options()),
       outdated_ns_(settings_.partitions, INT64_MIN) {
   if (memory) context_.buffers = &buffers_.emplace(loop, std::move(*memory));
+  const size_t threads = std::min<size_t>(options.threads, settings_.partitions);
+  for (size_t i = 0; i < threads; ++i) {
+    threads_.push_back(std::make_unique<WorkerThread>());
+    context_.threads.push_back(threads_.back().get());
+  }
   for (uint32_t i = 0; i < settings_.partitions; ++i) {
     followers_.push_back(std::make_unique<Follower>(context_, i, partition_dir(folder, i)));
   }

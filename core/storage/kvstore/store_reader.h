@@ -42,6 +42,9 @@ class StoreReader {
     // Of 2 MiB each, for reads of large values, if the disk has memory that it reads into best; 0:
     // such values are read to their places.
     size_t buffers = 0;
+    // That look at the folders of partitions side by side, for disks where this takes long; 0: the
+    // loop does, one after the other.
+    size_t threads = 0;
   };
   // `disk` and `loop` outlive it. Errc::not_found: there is no store in the folder.
   static Result<std::unique_ptr<StoreReader>> open(io::Disk& disk, Loop& loop, std::string folder,
@@ -82,11 +85,12 @@ class StoreReader {
   const StoreSettings settings_;
   Loop& loop_;
   io::AsyncQueue queue_;
-  std::optional<ReadBuffers> buffers_;
+  std::optional<TransferBuffers> buffers_;
   FollowerContext context_;
   StoreHeartbeats members_;
   std::vector<std::unique_ptr<Follower>> followers_;
-  std::vector<int64_t> outdated_ns_;  // views before do not count
+  std::vector<int64_t> outdated_ns_;                    // views before do not count
+  std::vector<std::unique_ptr<WorkerThread>> threads_;  // end before what they look at
 };
 
 }  // namespace ff::kvstore

@@ -60,6 +60,33 @@ TEST_F(CommandsTest, Set) {
           {"SET k", "-ERR wrong number of arguments for 'set' command"}});
 }
 
+// The store of these tests writes the value itself.
+TEST_F(CommandsTest, Reservations) {
+  const std::string ended = "-TRYAGAIN the range is not reserved any more";
+  RedisWorld::Client watcher(world_, 2);
+  watcher.say("WATCH k\r\n");
+  std::string reserved = client_.say("FF.RESERVE k 300000\r\n");
+  ASSERT_TRUE(reserved.starts_with("+1 0 300000 ")) << reserved;
+  expect({{"GET k", kNil}});
+  const std::string confirm = "FF.CONFIRM k \"" + reserved.substr(1, reserved.size() - 3) + "\"";
+  expect({{confirm, kOk}, {"GET k", "$26\r\nwritten by another process"}, {confirm, ended}});
+  watcher.say("MULTI\r\n");
+  watcher.say("SET k v\r\n");
+  EXPECT_EQ(watcher.say("EXEC\r\n"), "*-1\r\n");
+  reserved = client_.say("FF.RESERVE k 1 PX 5000\r\n");
+  expect({{"FF.CONFIRM k \"" + reserved.substr(1, reserved.size() - 3) + "\"", kOk},
+          {"TTL k", ":5"},
+          {"FF.CONFIRM k \"1 0 1 99 0 0\"", ended},
+          {"FF.CONFIRM k 1", kSyntax},
+          {"FF.CONFIRM k \"1 2 3 4 5 x\"", kSyntax},
+          {"FF.RESERVE k x", kNotInteger},
+          {"FF.RESERVE k -1", kNotInteger},
+          {"FF.RESERVE k 1 EX 5", kSyntax},
+          {"FF.RESERVE k 1 PX 0", "-ERR invalid expire time in 'ff.reserve' command"},
+          {"MULTI", kOk},
+          {"FF.RESERVE k 1", "-ERR Command not allowed inside a transaction"}});
+}
+
 TEST_F(CommandsTest, OtherWaysToSet) {
   expect({{"SETNX k v", ":1"},
           {"SETNX k w", ":0"},

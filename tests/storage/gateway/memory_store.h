@@ -158,6 +158,34 @@ class MemoryStore final : public kvstore::Store {
     applied++;
     co_return kvstore::Applied{true, version};
   }
+  // Reservations are confirmed once; the value is `written`.
+  std::string written = "written by another process";
+  Task<Result<kvstore::RecordReservation>> reserve(std::string key, uint64_t value_bytes,
+                                                   int64_t expires_ms) override {
+    YieldWait yield(loop_);
+    FF_CO_TRY(co_await yield);
+    FF_CO_TRY(check(key));
+    kvstore::RecordReservation one;
+    one.segment_epoch = 1;
+    one.offset = value_bytes;
+    one.version = ++version_;
+    one.expires_ms = expires_ms;
+    reserved_[key] = one.version;
+    co_return one;
+  }
+  Task<Result<kvstore::Applied>> confirm(std::string key,
+                                         kvstore::RecordReservation reservation) override {
+    YieldWait yield(loop_);
+    FF_CO_TRY(co_await yield);
+    FF_CO_TRY(check(key));
+    const auto found = reserved_.find(key);
+    if (found == reserved_.end() || found->second != reservation.version) {
+      co_return kvstore::Applied();
+    }
+    reserved_.erase(found);
+    put(key, written, reservation.expires_ms);
+    co_return kvstore::Applied{true, version_};
+  }
   Task<Result<ScanPage>> scan(uint32_t partition, uint64_t cursor, size_t limit) override {
     YieldWait yield(loop_);
     FF_CO_TRY(co_await yield);
@@ -247,6 +275,7 @@ class MemoryStore final : public kvstore::Store {
   Loop& loop_;
   std::map<std::string, kvstore::Entry> entries_;
   std::map<std::string, kvstore::Entry> parts_;
+  std::map<std::string, uint64_t> reserved_;  // versions
   uint64_t version_ = 0;
 };
 

@@ -17,6 +17,7 @@
 #include "platform/io/system_disk.h"
 #include "platform/io/temp_dir.h"
 #include "storage/kvstore/store.h"
+#include "storage/kvstore/store_reader.h"
 
 namespace ff::kvstore {
 namespace {
@@ -73,6 +74,12 @@ class SystemStoreTest : public testing::Test {
     return align_up(parse_u64(given).value_or(kFewKeys), kAtOnce);
   }
 
+  io::TempDir dir_;
+  SystemClock clock_;
+  io::SystemDisk disk_;
+  SystemLoop loop_{clock_};
+  SeededRng rng_{1};
+  Metrics metrics_;
   std::unique_ptr<Store> store_;
 
  private:
@@ -85,10 +92,16 @@ class SystemStoreTest : public testing::Test {
     }
     return true;
   }
+  // Where the disk takes seconds for a heartbeat, the lease ends until the next one.
   Task<void> write_one(uint64_t i) {
-    std::vector<Change> changes{{.key = key(i), .value = value(i)}};
-    const auto applied = co_await store_->apply(std::move(changes));
-    EXPECT_TRUE(applied.ok());
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+      std::vector<Change> changes{{.key = key(i), .value = value(i)}};
+      const auto applied = co_await store_->apply(std::move(changes));
+      if (applied) co_return;
+      EXPECT_EQ(applied.error().code, Errc::stale) << applied.error().message;
+      co_await pause(loop_);
+    }
+    ADD_FAILURE() << "no heartbeat";
   }
   Task<void> write_some(uint64_t begin) {
     Gate gate(loop_);
@@ -99,13 +112,6 @@ class SystemStoreTest : public testing::Test {
     if (std::getenv("FF_KVSTORE_KEYS") == nullptr) return;
     fmt::print("{} {} keys in {:.2f} s\n", what, keys, to_seconds(clock_.steady_ns() - began_ns));
   }
-
-  io::TempDir dir_;
-  SystemClock clock_;
-  io::SystemDisk disk_;
-  SystemLoop loop_{clock_};
-  SeededRng rng_{1};
-  Metrics metrics_;
 };
 
 TEST_F(SystemStoreTest, ManyKeysTakeLittleMemoryAndOpenAgain) {
@@ -125,6 +131,39 @@ TEST_F(SystemStoreTest, ManyKeysTakeLittleMemoryAndOpenAgain) {
   open();
   EXPECT_EQ(store_->counts().keys, keys());
   read(keys());
+  close();
+}
+
+// With threads that look at the folders of partitions, of which there are more than threads.
+TEST_F(SystemStoreTest, AReaderWithThreadsSeesEveryChange) {
+  open();
+  write(1000);
+  StoreReader::Options options;
+  options.threads = 3;
+  auto opened = StoreReader::open(disk_, loop_, dir_ / "kv", options);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  StoreReader& reader = **opened;
+  const auto found = [&](const std::string& name) {
+    const std::string_view view = name;
+    const auto infos = run_task(loop_, reader.find_many(std::span(&view, 1)));
+    EXPECT_TRUE(infos.ok());
+    return infos && infos->front().has_value();
+  };
+  ASSERT_TRUE(run_task(loop_, reader.refresh()).ok());
+  EXPECT_EQ(reader.counts().keys, 1000U);
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = fmt::format("new:{}", i);
+    std::vector<Change> changes{{.key = name, .value = "value"}};
+    ASSERT_TRUE(run_task(loop_, store_->apply(std::move(changes))).ok());
+    EXPECT_TRUE(found(name));
+    EXPECT_FALSE(found("missing"));
+  }
+  for (uint32_t p = 0; p < store_->partitions(); ++p) {
+    ASSERT_TRUE(run_task(loop_, store_->clear(p)).ok());
+  }
+  EXPECT_FALSE(found("new:1"));
+  ASSERT_TRUE(run_task(loop_, reader.refresh()).ok());
+  EXPECT_EQ(reader.counts().keys, 0U);
   close();
 }
 

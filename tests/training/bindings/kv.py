@@ -7,6 +7,7 @@
   killed    gateways are killed: reads go on, and changes, when the next one serves
   shared    two gateways share the keys: changes go to the owner of each, also when it changes
   cluster   the store lies in a cluster, with keys
+  large     programs that write large values by themselves, gateways and storage are killed
   tls       gateways and programs have certificates
 """
 import array
@@ -15,6 +16,7 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -36,6 +38,39 @@ def raw(address, *words):
         client.sendall(b"*%d\r\n" % len(words) + b"".join(
             b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
         return client.makefile("rb").readline()
+
+
+def commands_of(address):
+    """How many commands a gateway has run, this one included."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(b"INFO stats\r\n")
+        lines = client.makefile("rb")
+        return next(int(line.split(b":")[1]) for line in lines
+                    if line.startswith(b"total_commands_processed:"))
+
+
+def paths_of_values(kv, address):
+    """Large values are reserved and confirmed (2 commands), others are sent (SET)."""
+    def commands(call, *arguments, **options):
+        before = commands_of(address)
+        call(*arguments, **options)
+        return commands_of(address) - before - 1
+    value = os.urandom(MIB)
+    assert commands(kv.put, "large", value) == 2 and kv.get("large") == value
+    assert commands(kv.put_many, {f"large {i}": value for i in range(3)}, ttl=100) == 6
+    assert commands(kv.put, "small", value[:1000]) == 1
+    assert commands(kv.put, "mark", b"\0ff-kv\0" + value) == 1
+    # A list is replaced, and what was in it: the gateway has to do that.
+    assert raw(address, b"RPUSH", b"large", b"item").startswith(b"-WRONGTYPE")
+    assert raw(address, b"RPUSH", b"queue", b"item") == b":1\r\n"
+    assert commands(kv.put, "queue", value) == 3 and kv.get("queue") == value
+    # Of several values of one key, the last one counts.
+    pairs = [("twice", b"small"), ("twice", value)]
+    for order in (pairs, pairs[::-1]):
+        kv.put_many(order)
+        assert kv.get("twice") == order[-1][1]
+    kv.delete_many(["large", "large 0", "large 1", "large 2", "small", "queue", "twice"])
 
 
 def values_of_all_kinds(kv):
@@ -147,6 +182,7 @@ def local(ff, binary, work):
     with Gateway(binary, store, "--partitions", "2") as gateway:
         kv = ff.KV(store)
         values_of_all_kinds(kv)
+        paths_of_values(kv, gateway.address)
         memory_of_all_kinds(kv)
         more_processes(kv)
         threads(kv)
@@ -286,6 +322,96 @@ def cluster(ff, binary, work):
         run("down", "--dir", home, "--purge")
 
 
+# Writes one number again and again to each of the keys, larger with each turn, and prints it then.
+WRITER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import ff
+keys, number = sys.argv[4:], int(sys.argv[3])
+with ff.KV(sys.argv[2], write_seconds=60) as kv:
+    while True:
+        number += 1
+        kv.put_many({key: b"%016d" % number * 25_000 for key in keys})
+        print(number, flush=True)
+"""
+
+
+class LargeWriter:
+    """Another process that writes large values until it is killed."""
+
+    def __init__(self, store, after, keys):
+        words = [sys.executable, "-c", WRITER, sys.argv[1], store, str(after), *keys]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        self.last = after
+
+    def write(self, times):
+        for _ in range(times):
+            line = self.process.stdout.readline()
+            assert line, "the writer has ended"
+            self.last = int(line)
+
+    def kill(self):
+        self.process.kill()
+        # What was acknowledged meanwhile.
+        lines = [line for line in self.process.stdout if line.endswith("\n")]
+        self.last = max([self.last, *map(int, lines)])
+        self.process.wait()
+
+
+def numbers_of(kv, keys):
+    """The number that each value consists of."""
+    for value in kv.get_many(keys):
+        assert value == value[:16] * 25_000, "a torn value"
+        yield int(value[:16])
+
+
+def processes_with(*words):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline") as file:
+                text = file.read().replace("\0", " ")
+        except OSError:
+            continue
+        if all(word in text for word in words):
+            yield int(pid)
+
+
+def large(ff, binary, work):
+    def run(*words):
+        done = subprocess.run([binary, *words, "--json"], capture_output=True, text=True)
+        assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return json.loads(done.stdout)["data"]
+    home, keys = f"{work}/cluster", [f"large {i}" for i in range(6)]
+    try:
+        up = run("up", "--dir", home)
+        settings = {"FF_META": up["meta"], "FF_KEY": up["key"]}
+        with environment(**settings):
+            gateway = Gateway(binary, "ff:///large", "--partitions", "2", **settings)
+            last = 0
+            for what in ("writer", "storage", "gateway"):
+                writer = LargeWriter("ff:///large", last, keys)
+                writer.write(3)
+                if what == "storage":
+                    storage = list(processes_with("serve-storage", home))
+                    assert storage
+                    os.kill(storage[0], signal.SIGKILL)
+                if what == "gateway":
+                    gateway.kill()
+                    gateway = Gateway(binary, "ff:///large", **settings)
+                if what != "writer":
+                    writer.write(3)
+                writer.kill()
+                with ff.KV("ff:///large") as kv:
+                    numbers = list(numbers_of(kv, keys))
+                    assert min(numbers) >= writer.last, (what, numbers, writer.last)
+                    kv.put(keys[0], b"%016d" % max(numbers) * 25_000)
+                    assert list(numbers_of(kv, keys[:1])) == [max(numbers)]
+                last = max(numbers)
+            gateway.stop()
+    finally:
+        run("down", "--dir", home, "--purge")
+
+
 def make_certificate(folder, name, *words):
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
                     "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", f"/CN={name}",
@@ -333,7 +459,8 @@ def main():
     os.environ["FF_CONFIG"] = os.path.join(work, "none.toml")
     open(os.environ["FF_CONFIG"], "w").close()
     try:
-        parts = {"local": local, "killed": killed, "shared": shared, "cluster": cluster, "tls": tls}
+        parts = {"local": local, "killed": killed, "shared": shared, "cluster": cluster,
+                 "large": large, "tls": tls}
         parts[sys.argv[3]](ff, sys.argv[2], work)
     finally:
         shutil.rmtree(work)

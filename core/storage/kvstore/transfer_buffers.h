@@ -1,5 +1,6 @@
-// Memory that a disk reads into best (io::Disk::make_buffers()), for a few large records at a time:
-// a storage node of the same host writes to it directly. The values are copied from there.
+// Memory that a disk transfers best (io::Disk::make_buffers()), for a few large records at a time:
+// a storage node of the same host writes to it, or reads from it, directly. Values are copied from
+// there, or to it.
 #pragma once
 
 #include <utility>
@@ -13,12 +14,12 @@
 
 namespace ff::kvstore {
 
-class ReadBuffers {
+class TransferBuffers {
  public:
   static constexpr size_t kBytes = 2 * kMiB;  // of one buffer
 
   // `memory`: slots of kBytes.
-  ReadBuffers(Loop& loop, io::Buffers memory)
+  TransferBuffers(Loop& loop, io::Buffers memory)
       : memory_(std::move(memory)), units_(loop, memory_.count()) {
     for (size_t i = 0; i < memory_.count(); ++i) free_.push_back(i);
   }
@@ -26,7 +27,7 @@ class ReadBuffers {
   // A buffer, until its destruction.
   class Taken {
    public:
-    Taken(ReadBuffers& from, Semaphore::Permit permit)
+    Taken(TransferBuffers& from, Semaphore::Permit permit)
         : permit_(std::move(permit)), from_(&from), slot_(from.free_.back()) {
       from.free_.pop_back();
     }
@@ -41,7 +42,7 @@ class ReadBuffers {
 
    private:
     Semaphore::Permit permit_;
-    ReadBuffers* from_;
+    TransferBuffers* from_;
     size_t slot_;
   };
   // Waits for one.
