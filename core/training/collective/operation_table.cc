@@ -10,7 +10,7 @@ namespace ff::collective {
 
 namespace {
 
-constexpr uint64_t kTableMagic = 0x3431445242464646;  // "FFFBRD14"
+constexpr uint64_t kTableMagic = 0x3531445242464646;  // "FFFBRD15"
 
 uint64_t tagged(uint64_t number, uint64_t pieces) { return number << 32 | pieces; }
 
