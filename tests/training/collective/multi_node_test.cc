@@ -113,7 +113,7 @@ TEST(SecurityTest, ResultsAreTheSame) {
                [](Communicator& ranks) {
                  uint64_t test = 1;
                  for (const Collective kind : kKinds) {
-                   check_one(ranks, {.kind = kind, .count = 9 * kSlotBytes / 4 + 5}, test++,
+                   check_one(ranks, {.kind = kind, .count = kSlotBytes / 2 + 5}, test++,
                              Memory::shared, Values::small);
                  }
                });
