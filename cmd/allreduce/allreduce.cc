@@ -39,7 +39,10 @@ void declare_allreduce(Command& command) {
       "uses "
       "allreduce for gradients: every rank gets the sum of the arrays of all ranks. It needs no "
       "GPU "
-      "and no MPI.");
+      "and no MPI.\n\nBetween hosts, ff uses RDMA, or TCP connections that are encrypted; with "
+      "net.security = \"trusted-network\" (FF_NET_SECURITY) only until both ends have proven the "
+      "job's key, which makes them faster where nobody can read or change what the network "
+      "carries. A CRC32C protects all data in both cases.");
   declare_allreduce_bench(command.sub("bench", "Measure and check, with the table of nccl-tests"));
   declare_allreduce_run(command.sub("run", "Reduce the files of several ranks"));
 }

@@ -34,6 +34,7 @@ struct JobOptions {
   std::optional<uint16_t> port;
   std::optional<std::string> key_file;
   std::string net = "auto";
+  std::string security = "tls";
   std::string algorithm = "auto";
   std::string wire = "none";
   bool deterministic = false;

@@ -170,9 +170,9 @@ class Hosts {
     for (size_t i = 0; i < hosts_.size(); i++) {
       std::string line = fmt::format(
           "RANK={} WORLD_SIZE={} MASTER_ADDR={} MASTER_PORT={} FF_PORT={} FF_KEY_FILE=- "
-          "FF_ZONE={} ",
+          "FF_ZONE={} FF_NET_SECURITY={} ",
           i * each, hosts_.size() * each, shell_quote(address_of(hosts_[0].name)), port, port,
-          hosts_[i].zone);
+          hosts_[i].zone, job_.security);
       line += shell_quote(program);
       for (const std::string& word : words) line += " " + shell_quote(word);
       line += fmt::format(" --nproc {}", each);

@@ -111,6 +111,7 @@ class JobVariables {
     if (wanted == "FF_WIRE") return job_.wire.c_str();
     if (wanted == "FF_DETERMINISTIC") return job_.deterministic ? "1" : "0";
     if (wanted == "FF_NET") return job_.net.c_str();
+    if (wanted == "FF_NET_SECURITY") return job_.security.c_str();
     return std::getenv(name);
   }
 
@@ -161,6 +162,13 @@ void declare_job_options(Command& command, JobOptions& options) {
          "Transport between hosts: auto uses RDMA when both ends support it, and TCP otherwise; "
          "verbs uses RDMA only")
       .env("FF_NET");
+  command
+      .option("--net-security", choice(options.security, {"tls", "trusted-network"}),
+              "Encrypt TCP connections; trusted-network: only until both ends have proven their "
+              "keys, if both say so")
+      .config("net.security")
+      .env("FF_NET_SECURITY")
+      .hidden();
   option("--algo", choice(options.algorithm, {"auto", "tree", "ring"}),
          "Algorithm between hosts: double binary tree or ring; auto uses the ring for two hosts")
       .env("FF_ALGO");

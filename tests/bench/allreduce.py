@@ -3,13 +3,17 @@
 """Measures ff allreduce beside Open MPI and gloo, and against what memory gives; and between four
 hosts, which are network namespaces of this machine, beside gloo.
 
-usage: allreduce.py FF --mpi FILE.c [--rounds N]
+usage: allreduce.py FF --mpi FILE.c [--rounds N] [--old FF]
+       allreduce.py FF --hosts [--rounds N] [--old FF]
 
 FF is build/ff of a release build. FILE.c is a program with MPI that takes MIB ITERATIONS and prints
 a line "... algbw X GB/s"; gloo_peer.py beside this one does so with gloo. mpicc, mpirun, ip and
 python3-torch must be installed. What is compared runs in turn, round by round,
 out of place as nccl-tests measure it; medians are printed. Open MPI is taken at its best of three
-ways.
+ways. gloo does not encrypt, so ff between hosts is held against it without encryption
+(net.security = "trusted-network"), and measured with it, too. With --hosts, only hosts are
+measured. With --old, another binary of ff is measured between hosts in the same rounds, also in an
+all-to-all.
 Run it on an idle machine, as root: ff then has large pages.
 """
 import argparse
@@ -35,9 +39,12 @@ WORKS = [
     ("1 MiB, 4 ranks", 1, 4, {"better": 1.5}),
 ]
 HOSTS, RANKS_EACH = 4, 2
-BETWEEN = [("186 MiB, 4 hosts × 2 ranks", LARGE, 2), ("1 MiB, 4 hosts × 2 ranks", 1, None)]
+BETWEEN = [("186 MiB, 4 hosts × 2 ranks", LARGE, 2.5), ("1 MiB, 4 hosts × 2 ranks", 1, None)]
+SECURITY = ["trusted-network", "tls"]
+EXCHANGED = [8, 64, 512, 4096, 65536]  # KiB of a rank's array of an all-to-all
 GLOO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gloo_peer.py")
 GLOO_TRIES = 4
+HEAD = "| work | bar | measured | | figures (medians, GB/s) |\n|---|---|---|---|---|"
 NAMES = {"gloo": "gloo", "mpi": "Open MPI", "better": "the better peer", "memory": "memory's triad"}
 
 
@@ -137,12 +144,13 @@ class Hosts:
     def enter(self, host):
         return ["ip", "netns", "exec", self.name(host)]
 
-    def ours(self, ff, mib):
+    def ours(self, ff, kib, security="trusted-network", collective="all_reduce"):
         words = [ff, "allreduce", "bench", "--hosts", ",".join(map(self.address, range(HOSTS))),
-                 "--ssh", self.rsh, "--nproc", str(RANKS_EACH), "-b", f"{mib}M", "-e", f"{mib}M",
-                 "-n", str(iterations(mib, False)), "--json"]
-        data = json.loads(subprocess.run(words, capture_output=True, text=True,
-                                         check=True).stdout)["data"]
+                 "--ssh", self.rsh, "--nproc", str(RANKS_EACH), "-b", f"{kib}K", "-e", f"{kib}K",
+                 "-n", str(iterations(kib / 1024, False)), "--collective", collective, "--json"]
+        data = json.loads(subprocess.run(words, capture_output=True, text=True, check=True,
+                                         env=dict(os.environ, FF_NET_SECURITY=security)
+                                         ).stdout)["data"]
         assert data["wrong"] == 0, data
         return data["rows"][0]["out_of_place"]["algorithm_bytes_per_second"] / 1e9
 
@@ -153,18 +161,40 @@ def between_hosts(ff, rounds, folder):
     with Hosts(folder) as hosts:
         for turn in range(rounds):
             for name, mib, _ in BETWEEN:
-                seen.setdefault((name, "ff"), []).append(hosts.ours(ff, mib))
+                for way in SECURITY:
+                    seen.setdefault((name, way), []).append(hosts.ours(ff, mib * 1024, way))
                 seen.setdefault((name, "gloo"), []).append(gloo(mib, HOSTS * RANKS_EACH, hosts))
-                print(f"round {turn + 1}, {name}: {seen[name, 'ff'][-1]:.2f} GB/s",
+                print(f"round {turn + 1}, {name}: {seen[name, SECURITY[0]][-1]:.2f} GB/s",
                       file=sys.stderr)
     for name, _, wanted in BETWEEN:
-        rate, peer = (statistics.median(seen[name, who]) for who in ("ff", "gloo"))
+        rate, tls, peer = (statistics.median(seen[name, who]) for who in (*SECURITY, "gloo"))
         good = wanted is None or rate / peer >= wanted
         met &= good
         print(f"| {name} | {f'≥ {wanted} × gloo' if wanted else ''} | {rate / peer:.2f} | "
-              f"{'' if wanted is None else 'met' if good else 'MISSED'} | ff {rate:.2f}, gloo "
-              f"{peer:.2f} |")
+              f"{'' if wanted is None else 'met' if good else 'MISSED'} | ff {rate:.2f} (with TLS "
+              f"{tls:.2f}), gloo {peer:.2f} |")
     return met
+
+
+def beside_old(ff, old, rounds, folder):
+    """Rows of the table of both binaries between hosts."""
+    works = [("all_reduce", LARGE * 1024), ("all_reduce", 1024)]
+    works += [("alltoall", kib) for kib in EXCHANGED]
+    seen = {}
+    with Hosts(folder) as hosts:
+        for turn in range(rounds):
+            for collective, kib in works:
+                for who, binary in sorted([("new", ff), ("old", old)], reverse=turn % 2 == 1):
+                    for way in SECURITY:
+                        seen.setdefault((collective, kib, way, who), []).append(
+                            hosts.ours(binary, kib, way, collective))
+    print("\n| 4 hosts × 2 ranks | new / old | figures (medians, GB/s) |\n|---|---|---|")
+    for collective, kib in works:
+        for way in SECURITY:
+            new, was = (statistics.median(seen[collective, kib, way, who])
+                        for who in ("new", "old"))
+            print(f"| {collective} of {kib} KiB, {way} | {new / was:.2f} | {was:.3f} to "
+                  f"{new:.3f} |")
 
 
 def mpi(program, way, mib, ranks):
@@ -176,9 +206,25 @@ def mpi(program, way, mib, ranks):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("ff")
-    parser.add_argument("--mpi", required=True)
+    parser.add_argument("--mpi")
+    parser.add_argument("--hosts", action="store_true")
+    parser.add_argument("--old")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    if options.mpi is None and not options.hosts:
+        parser.error("--mpi FILE.c or --hosts")
+    if options.hosts:
+        print(HEAD)
+    met = options.hosts or on_one_host(options)
+    with tempfile.TemporaryDirectory() as folder:
+        met &= between_hosts(options.ff, options.rounds, folder)
+        if options.old:
+            beside_old(options.ff, options.old, options.rounds, folder)
+    return 0 if met else 1
+
+
+def on_one_host(options):
+    """Prints the table; whether all bars are met."""
     seen = {}
     with tempfile.TemporaryDirectory() as folder:
         program = folder + "/mpi_allreduce"
@@ -195,7 +241,7 @@ def main():
                     note(f"mpi {number}", mpi(program, way, mib, ranks))
                 print(f"round {turn + 1}, {name}: {rate:.2f} GB/s", file=sys.stderr)
     middle = {key: statistics.median(values) for key, values in seen.items()}
-    print("| work | bar | measured | | figures (medians, GB/s) |\n|---|---|---|---|---|")
+    print(HEAD)
     met = True
     for name, _, _, bars in WORKS:
         ways = [middle[name, f"mpi {number}"] for number in range(len(MPI_WAYS))]
@@ -209,9 +255,7 @@ def main():
                   f"{'met' if ratio >= wanted else 'MISSED'} | ff {rate:.2f}, gloo "
                   f"{peers['gloo']:.2f}, Open MPI {peers['mpi']:.2f} (way "
                   f"{ways.index(max(ways)) + 1}) |")
-    with tempfile.TemporaryDirectory() as folder:
-        met &= between_hosts(options.ff, options.rounds, folder)
-    return 0 if met else 1
+    return met
 
 
 if __name__ == "__main__":

@@ -151,6 +151,8 @@ Task<void> Connection::flush_when_writable() {
 Result<bool> Connection::write_some() {
   std::array<ByteView, 2 * kPiecesAWrite> views;
   size_t count = 0;
+  FilePlace file;
+  size_t file_bytes = 0;
   for (const Outgoing& piece : outgoing_) {
     if (count + 2 > views.size()) break;
     if (piece.written < piece.bytes.size()) {
@@ -159,10 +161,17 @@ Result<bool> Connection::write_some() {
     const size_t done = std::max(piece.written, piece.bytes.size()) - piece.bytes.size();
     const size_t rest = piece.payload_size - done;
     if (rest == 0) continue;
+    if (piece.file.fd >= 0 && !piece.zeros) {
+      file = {.fd = piece.file.fd, .offset = piece.file.offset + done};
+      file_bytes = rest;
+      break;
+    }
     views[count++] = piece.zeros ? zeros(rest) : ByteView(piece.payload + done, rest);
     if (views[count - 1].size() < rest) break;
   }
-  FF_TRY(const auto wrote, stream_->try_write(std::span(views).first(count)));
+  const auto head = std::span(views).first(count);
+  FF_TRY(const auto wrote, file_bytes > 0 ? stream_->try_write_file(head, file, file_bytes)
+                                          : stream_->try_write(head));
   if (!wrote) return false;
   written(*wrote);
   return true;
@@ -261,6 +270,20 @@ Task<Result<void>> Connection::push(RemoteBuffer sink, uint64_t offset, ByteView
     if (error_) co_return *error_;
     co_return Result<void>();
   }
+  const FilePlace none;
+  co_return co_await push_segments(sink, offset, from, none);
+}
+
+Task<Result<void>> Connection::push_file(RemoteBuffer sink, uint64_t offset, ByteView from,
+                                         FilePlace file) {
+  if (!pushes_files() || from.size() <= kCopiedMax) co_return co_await push(sink, offset, from);
+  FF_CO_TRY(check_range(sink, offset, from.size()));
+  if (error_) co_return *error_;
+  co_return co_await push_segments(sink, offset, from, file);
+}
+
+Task<Result<void>> Connection::push_segments(RemoteBuffer sink, uint64_t offset, ByteView from,
+                                             FilePlace file) {
   PushWait wait(*this);
   while (!from.empty()) {
     FF_CO_TRY(co_await wait_for_send_space());
@@ -271,11 +294,13 @@ Task<Result<void>> Connection::push(RemoteBuffer sink, uint64_t offset, ByteView
     piece.payload = part.data();
     piece.payload_size = part.size();
     piece.push = &wait;
+    piece.file = file;
     wait.segments++;
     wait.done.reset();
     queue(std::move(piece));
     from = from.subspan(part.size());
     offset += part.size();
+    file.offset += part.size();
   }
   FF_CO_TRY(co_await wait.done.wait());
   if (error_) co_return *error_;

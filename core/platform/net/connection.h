@@ -109,6 +109,11 @@ class Connection {
   // Writes `from` at `offset` of the peer's sink. After it returns, `from` may be reused, and a
   // frame sent later arrives after the bytes. Errc::usage: outside the buffer.
   Task<Result<void>> push(RemoteBuffer sink, uint64_t offset, ByteView from);
+  // The same for bytes that are the memory of a file (mmap), too. Where pushes_files(), they must
+  // not change before the peer has said that it has them.
+  Task<Result<void>> push_file(RemoteBuffer sink, uint64_t offset, ByteView from, FilePlace file);
+  // Whether push_file() sends bytes from the file's memory, without a copy.
+  bool pushes_files() const { return bulk_ == nullptr && stream_->writes_files(); }
   // Reads the peer's source at `offset`.
   Task<Result<void>> pull(RemoteBuffer source, uint64_t offset, ByteSpan into);
   // The mapping of a buffer that lies in shared memory. Use it for pread() and pwrite() only, never
@@ -154,6 +159,7 @@ class Connection {
     bool zeros = false;        // the owner of the payload is gone: send zeros
     uint64_t token = 0;        // pull reply: the exposure that owns the payload
     PushWait* push = nullptr;  // push: the call that owns the payload
+    FilePlace file = {};       // push_file(): where the payload is
     bool answers_pull = false;
     size_t copied = 0;  // payload bytes inside `bytes`
     size_t size() const { return bytes.size() + payload_size; }
@@ -187,6 +193,8 @@ class Connection {
   Outgoing& last_piece();
   void send_copy(uint64_t token, uint64_t offset, ByteView from);
   void flush();
+  Task<Result<void>> push_segments(RemoteBuffer sink, uint64_t offset, ByteView from,
+                                   FilePlace file);
   Result<bool> write_some();
   void written(size_t bytes);
   Task<void> flush_when_writable();

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -13,7 +14,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "platform/net/resolve.h"
@@ -69,6 +72,28 @@ Socket finished(Fd fd, const Address& fallback) {
   }
   socket.fd = std::move(fd);
   return socket;
+}
+
+// sendfile(2) that never raises SIGPIPE, which send(2) with MSG_NOSIGNAL does not raise either.
+ssize_t send_file(int socket, const FilePlace& file, size_t size) {
+  sigset_t pipe, before, pending;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  sigpending(&pending);
+  ::pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  auto at = static_cast<off_t>(file.offset);
+  ssize_t sent;
+  do {
+    sent = ::sendfile(socket, file.fd, &at, size);
+  } while (sent < 0 && errno == EINTR);
+  const int err = errno;
+  constexpr timespec kNow = {};
+  if (sent < 0 && err == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+    (void)::sigtimedwait(&pipe, nullptr, &kNow);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = err;
+  return sent;
 }
 
 // Connects to one numeric address; 0 or an errno.
@@ -195,6 +220,36 @@ Result<std::optional<size_t>> SocketStream::try_read(std::span<const ByteSpan> i
 }
 
 Result<std::optional<size_t>> SocketStream::try_write(std::span<const ByteView> from) {
+  return write_pieces(from, 0);
+}
+
+Result<std::optional<size_t>> SocketStream::try_write_file(std::span<const ByteView> head,
+                                                           const FilePlace& file, size_t size) {
+  size_t before = 0;
+  if (!head.empty()) {
+    size_t wanted = 0;
+    for (const ByteView piece : head) wanted += piece.size();
+    // The head leaves in the first packet of the file.
+    FF_TRY(const auto wrote, write_pieces(head, MSG_MORE));
+    if (!wrote || *wrote < wanted) return wrote;
+    before = wanted;
+  }
+  const ssize_t sent = send_file(fd(), file, size);
+  if (sent > 0) return std::optional(before + static_cast<size_t>(sent));
+  if (sent == 0) return fail(Errc::corrupt, "a file ends before the bytes that are to be sent");
+  const int err = errno;
+  if (before > 0 && err == EAGAIN) return std::optional(before);
+  return refused_write(err);
+}
+
+Result<std::optional<size_t>> SocketStream::refused_write(int err) {
+  if (err != EAGAIN) return lost(err);
+  watch_->arm_writable();
+  return std::optional<size_t>();
+}
+
+Result<std::optional<size_t>> SocketStream::write_pieces(std::span<const ByteView> from,
+                                                         int flags) {
   std::array<iovec, kPiecesMax> pieces;
   const size_t count = std::min(from.size(), kPiecesMax);
   for (size_t i = 0; i < count; i++) {
@@ -218,13 +273,9 @@ Result<std::optional<size_t>> SocketStream::try_write(std::span<const ByteView> 
   }
   ssize_t sent;
   do {
-    sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
+    sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL | flags);
   } while (sent < 0 && errno == EINTR);
-  if (sent < 0 && errno == EAGAIN) {
-    watch_->arm_writable();
-    return std::optional<size_t>();
-  }
-  if (sent < 0) return lost(errno);
+  if (sent < 0) return refused_write(errno);
   to_send_.erase(to_send_.begin(), to_send_.begin() + static_cast<ptrdiff_t>(fds));
   return std::optional(static_cast<size_t>(sent));
 }

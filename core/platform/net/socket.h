@@ -36,6 +36,9 @@ class SocketStream final : public Stream {
 
   Result<std::optional<size_t>> try_read(std::span<const ByteSpan> into) override;
   Result<std::optional<size_t>> try_write(std::span<const ByteView> from) override;
+  bool writes_files() const override { return !socket_.peer.is_unix(); }
+  Result<std::optional<size_t>> try_write_file(std::span<const ByteView> head,
+                                               const FilePlace& file, size_t size) override;
   Event& readable() override { return watch_->readable; }
   Event& writable() override { return watch_->writable; }
   void expect(size_t bytes) override;
@@ -61,6 +64,8 @@ class SocketStream final : public Stream {
  private:
   explicit SocketStream(Socket socket) : socket_(std::move(socket)) {}
   void set_mark(size_t mark);
+  Result<std::optional<size_t>> write_pieces(std::span<const ByteView> from, int flags);
+  Result<std::optional<size_t>> refused_write(int err);
 
   Socket socket_;
   size_t mark_ = 1;       // SO_RCVLOWAT

@@ -5,6 +5,12 @@
 
 namespace ff::net {
 
+Result<std::optional<size_t>> Stream::try_write_file(std::span<const ByteView>, const FilePlace&,
+                                                     size_t) {
+  FF_CHECK(!"this stream writes no files");
+  return std::optional<size_t>();
+}
+
 void Stream::send_descriptor(int) { FF_CHECK(!"this stream carries no descriptors"); }
 
 std::optional<int> Stream::receive_descriptor() { return std::nullopt; }

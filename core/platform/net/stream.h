@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +21,12 @@
 
 namespace ff::net {
 
+// Where bytes are in a file.
+struct FilePlace {
+  int fd = -1;
+  uint64_t offset = 0;
+};
+
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -30,6 +37,13 @@ class Stream {
   // Number of bytes accepted from the pieces, in order; empty: none now, wait for writable(). The
   // next call must offer at least as many bytes; their content may differ.
   virtual Result<std::optional<size_t>> try_write(std::span<const ByteView> from) = 0;
+  // Whether try_write_file() works.
+  virtual bool writes_files() const { return false; }
+  // Like try_write() of `head` and then of `size` bytes of a file, which the network reads from the
+  // memory of the file instead of a copy, and again when it repeats a packet: they must not change
+  // before the peer has them.
+  virtual Result<std::optional<size_t>> try_write_file(std::span<const ByteView> head,
+                                                       const FilePlace& file, size_t size);
   // An empty result resets the event. Fetch the event again after each empty result.
   virtual Event& readable() = 0;
   virtual Event& writable() = 0;

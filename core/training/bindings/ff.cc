@@ -190,6 +190,10 @@ class OptionVariables {
     } else {
       set("FF_ZONE", given.zone);
     }
+    for (const char* const name : {"FF_NET", "FF_NET_SECURITY"}) {
+      const char* const value = std::getenv(name);
+      if (value != nullptr) values_[name] = value;
+    }
     set("FF_DETERMINISTIC", given.deterministic != 0 ? 1 : 0);
     for (const auto& [name, value] :
          {std::pair{"FF_KEY_FILE", given.key_file}, std::pair{"FF_ALGO", given.algorithm},

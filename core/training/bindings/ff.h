@@ -53,7 +53,8 @@ typedef struct ff_comm_options {
   // Time limits; 0: 60 seconds; infinity: none.
   double join_seconds;       // until all ranks have joined
   double operation_seconds;  // for an operation, from the start of the wait
-  // For a job on several hosts; the ranks of each host follow one another.
+  // For a job on several hosts; the ranks of each host follow one another. FF_NET and
+  // FF_NET_SECURITY of the environment apply as to `ff allreduce`.
   uint32_t local_rank;   // of this process, on its host
   uint32_t local_ranks;  // of this host; 0: all ranks are on this host, and the rest is ignored
   const char* master;    // "HOST:PORT": where the host of rank 0 listens

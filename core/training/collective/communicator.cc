@@ -40,9 +40,11 @@ ByteSpan span_of(const void* memory, uint64_t bytes) {
   return {static_cast<std::byte*>(const_cast<void*>(memory)), bytes};
 }
 
-// The bytes of an operation's elements before those of `rank`.
-uint64_t offset_of(std::span<const uint64_t> counts, uint32_t rank, uint64_t element_bytes) {
-  return std::accumulate(counts.begin(), counts.begin() + rank, uint64_t{0}) * element_bytes;
+// Where the blocks of each rank begin, and where the last one ends.
+std::vector<uint64_t> offsets_of(std::span<const uint64_t> counts, uint64_t element_bytes) {
+  std::vector<uint64_t> offsets = {0};
+  for (const uint64_t count : counts) offsets.push_back(offsets.back() + count * element_bytes);
+  return offsets;
 }
 
 }  // namespace
@@ -258,6 +260,13 @@ Result<uint64_t> Communicator::start(const Operation& operation) {
     started.out = std::make_shared<StagedMemory>(staging_, span_of(operation.out, sizes.out));
   }
   if (uses_messages(operation.kind)) {
+    if (operation.kind == Collective::alltoall) {
+      started.in_at = offsets_of(operation.in_counts, simd::size_of(operation.type));
+      started.out_at = offsets_of(operation.out_counts, simd::size_of(operation.type));
+      if (world_) {
+        FF_TRY(request.in, share_blocks(started));
+      }
+    }
     FF_TRY(start_messages(started));
   } else {
     if (sizes.in > 0) {
@@ -298,7 +307,8 @@ Result<Communicator::Sizes> Communicator::sizes_of(const Operation& operation,
                 text_of(request), rank(), in[rank()], out[rank()]);
   }
   const uint64_t size = simd::size_of(operation.type);
-  return Sizes{.in = offset_of(in, ranks(), size), .out = offset_of(out, ranks(), size)};
+  return Sizes{.in = std::accumulate(in.begin(), in.end(), uint64_t{0}) * size,
+               .out = std::accumulate(out.begin(), out.end(), uint64_t{0}) * size};
 }
 
 Result<void> Communicator::check(const Operation& operation) const {
@@ -355,9 +365,10 @@ std::vector<Message> Communicator::messages_of(const InflightOperation& started)
   if (operation.kind == Collective::alltoall) {
     for (uint32_t step = 1; step < ranks(); step++) {
       const uint32_t to = (rank() + step) % ranks(), from = (rank() + ranks() - step) % ranks();
-      add(send, to, offset_of(operation.in_counts, to, size), operation.in_counts[to] * size);
-      add(receive, from, offset_of(operation.out_counts, from, size),
-          operation.out_counts[from] * size);
+      for (const Message& one :
+           {block_message(started, send, to), block_message(started, receive, from)}) {
+        if (!is_gathered(one.peer, one.bytes)) messages.push_back(one);
+      }
     }
     return messages;
   }
@@ -371,15 +382,87 @@ std::vector<Message> Communicator::messages_of(const InflightOperation& started)
   return messages;
 }
 
+// A block of an all-to-all, as a message.
+Message Communicator::block_message(const InflightOperation& inflight, MessageTable::Kind kind,
+                                    uint32_t peer) const {
+  const bool sends = kind == MessageTable::Kind::send;
+  const std::vector<uint64_t>& at = sends ? inflight.in_at : inflight.out_at;
+  return {.kind = kind,
+          .peer = peer,
+          .tag = kOperationTags + inflight.number,
+          .offset = at[peer],
+          .bytes = at[peer + 1] - at[peer],
+          .memory = sends ? inflight.in : inflight.out};
+}
+
+// Whether a block of an all-to-all travels with others (block_relay.h).
+bool Communicator::is_gathered(uint32_t peer, uint64_t bytes) const {
+  if (!world_) return false;
+  const WorldNode& there = world_->nodes[world_->node_of(peer)];
+  if (there.first_rank == group_->self().first_rank) return false;
+  return bytes <= gathered_block_max(local_ranks(), there.ranks());
+}
+
+// Tells rank 0 of this host of all blocks for other hosts and from them.
+Result<SharedAddress> Communicator::share_blocks(InflightOperation& started) {
+  FF_TRY(started.blocks, BlockTable::make(staging_, ranks()));
+  for (uint32_t peer = 0; peer < ranks(); peer++) {
+    BlockPair& pair = started.blocks->pairs()[peer];
+    const Message sent = block_message(started, MessageTable::Kind::send, peer);
+    const Message received = block_message(started, MessageTable::Kind::receive, peer);
+    pair.in_bytes = pair.their_out = sent.bytes;
+    pair.out_bytes = pair.their_in = received.bytes;
+    if (sent.bytes > 0 && is_gathered(peer, sent.bytes)) {
+      FF_TRY(pair.in, sent.memory->share(sent.offset, sent.bytes, true));
+    }
+    if (received.bytes > 0 && is_gathered(peer, received.bytes)) {
+      FF_TRY(pair.out, received.memory->share(received.offset, received.bytes, false));
+    }
+  }
+  return started.blocks->address();
+}
+
+// All blocks of other hosts that are not messages have arrived: stores them in the output. Where
+// the peer has named another size, it is an error of this operation only.
+Result<void> Communicator::receive_blocks(InflightOperation& inflight) {
+  for (uint32_t peer = 0; peer < ranks(); peer++) {
+    const BlockPair& pair = inflight.blocks->pairs()[peer];
+    Message received = block_message(inflight, MessageTable::Kind::receive, peer);
+    if (pair.their_in == pair.out_bytes) {
+      if (received.bytes > 0 && is_gathered(peer, received.bytes))
+        received.memory->store(received.offset, received.bytes);
+    } else if (!is_gathered(peer, pair.their_in)) {
+      // It comes as a message. This rank may expect none; then the two ends of one learn the sizes.
+      if (!is_gathered(peer, pair.out_bytes)) continue;
+      FF_TRY(messages_->start(received));
+      inflight.messages.push_back(std::move(received));
+    } else {
+      // No message comes that this rank may wait for.
+      std::erase_if(inflight.messages, [&](Message& message) {
+        const bool is_it = message.kind == MessageTable::Kind::receive && message.peer == peer;
+        if (is_it) messages_->withdraw(message);
+        return is_it;
+      });
+      received.error = messages_->mismatch_error(received, {.rank = peer, .bytes = pair.their_in});
+      inflight.messages.push_back(std::move(received));
+    }
+    Message sent = block_message(inflight, MessageTable::Kind::send, peer);
+    if (pair.their_out == pair.in_bytes || !is_gathered(peer, pair.in_bytes)) continue;
+    sent.error = messages_->mismatch_error(sent, {.rank = peer, .bytes = pair.their_out});
+    inflight.messages.push_back(std::move(sent));
+  }
+  return {};
+}
+
 // What a rank sends to itself.
 void Communicator::copy_own_block(const InflightOperation& started) const {
   const Operation& operation = started.operation;
   const uint64_t size = simd::size_of(operation.type);
   uint64_t bytes = operation.count * size, in_at = 0, out_at = 0;
   if (operation.kind == Collective::alltoall) {
-    in_at = offset_of(operation.in_counts, rank(), size);
-    out_at = offset_of(operation.out_counts, rank(), size);
-    bytes = operation.in_counts[rank()] * size;
+    in_at = started.in_at[rank()];
+    out_at = started.out_at[rank()];
+    bytes = started.in_at[rank() + 1] - in_at;
   } else if (operation.root != rank()) {
     return;
   } else {
@@ -493,7 +576,9 @@ Result<void> Communicator::complete(uint64_t number) {
   const int64_t until_ns = stop_.clock().steady_ns() + options_.operation_ns;
   help(number);
   FF_TRY(wait_complete(number, until_ns));
-  return wait_messages(inflight_[number % kInflightMax], until_ns);
+  InflightOperation& inflight = inflight_[number % kInflightMax];
+  if (inflight.blocks != nullptr) FF_TRY(receive_blocks(inflight));
+  return wait_messages(inflight, until_ns);
 }
 
 // The errors of single messages stay in them, for finish().
@@ -525,7 +610,7 @@ Result<void> Communicator::finish(InflightOperation& inflight) {
                   text_of(differs->posted));
   } else if (failed != inflight.messages.end()) {
     result = *failed->error;
-  } else if (inflight.out != nullptr && inflight.messages.empty()) {
+  } else if (inflight.out != nullptr && !uses_messages(inflight.operation.kind)) {
     inflight.out->store(0, inflight.out->memory().size());
   }
   inflight = {};

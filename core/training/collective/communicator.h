@@ -31,6 +31,7 @@
 #include "platform/base/clock.h"
 #include "platform/base/result.h"
 #include "platform/base/stop_token.h"
+#include "training/collective/block_table.h"
 #include "training/collective/collective_request.h"
 #include "training/collective/host_group.h"
 #include "training/collective/messages.h"
@@ -52,7 +53,8 @@ struct Operation {
   // no other operation in flight may use the memory.
   const void* in = nullptr;
   void* out = nullptr;
-  // All-to-all: the elements for each rank, and from each; their blocks follow one another.
+  // All-to-all: the elements for each rank, and from each; their blocks follow one another. Read
+  // by start() only.
   std::span<const uint64_t> in_counts = {}, out_counts = {};
 
   // What the ranks compare, and messages say of it.
@@ -156,6 +158,9 @@ class Communicator {
     Operation operation = {};
     std::shared_ptr<StagedMemory> in = {}, out = {};  // null: no input, no output
     std::vector<Message> messages = {};               // of which the operation consists
+    // All-to-all: where the blocks of each rank begin, in bytes, and where the last one ends.
+    std::vector<uint64_t> in_at = {}, out_at = {};
+    std::unique_ptr<BlockTable> blocks = {};  // the same, for rank 0; null without other hosts
   };
   struct InflightMessage {
     Message message = {};
@@ -187,6 +192,11 @@ class Communicator {
   Result<Sizes> check(const Operation& operation, const CollectiveRequest& request) const;
   Result<void> start_messages(InflightOperation& started);
   std::vector<Message> messages_of(const InflightOperation& started) const;
+  bool is_gathered(uint32_t peer, uint64_t bytes) const;
+  Result<SharedAddress> share_blocks(InflightOperation& started);
+  Result<void> receive_blocks(InflightOperation& inflight);
+  Message block_message(const InflightOperation& inflight, MessageTable::Kind kind,
+                        uint32_t peer) const;
   void copy_own_block(const InflightOperation& started) const;
   Result<uint64_t> start_message(Message message, MessageBuffer data, uint32_t* source);
   Result<void> wait_message(uint64_t number);

@@ -138,6 +138,12 @@ Result<JobConfig> read_job_config(const GetVariable& get, std::optional<uint32_t
     if (*text == "tcp") config.network.transport.mode = net::NetMode::tcp;
     if (*text == "verbs") config.network.transport.mode = net::NetMode::verbs;
   }
+  if (const auto text = variable(get, "FF_NET_SECURITY")) {
+    if (*text != "tls" && *text != "trusted-network") {
+      return fail(Errc::usage, "FF_NET_SECURITY={}: expected tls or trusted-network", *text);
+    }
+    config.network.transport.trusted_network = *text == "trusted-network";
+  }
   if (const auto path = variable(get, "FF_KEY_FILE")) {
     FF_TRY(config.network.key, read_job_key(disk, *path));
   }

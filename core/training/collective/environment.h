@@ -8,6 +8,8 @@
 //   FF_ZONE          name of the network zone of this host, default "0"; the scheduler sets it for
 //                    its tasks
 //   FF_PIN           0: do not pin threads to NUMA nodes
+//   FF_NET_SECURITY  trusted-network: TCP connections are encrypted only until both hosts have
+//                    proven the job's key; default "tls"
 //   FF_ALGO, FF_WIRE, FF_DETERMINISTIC, FF_NET: as the options of `ff allreduce`
 #pragma once
 

@@ -76,6 +76,7 @@ Result<MessageTable::Posted> Messages::post(const Message& message, const Messag
 }
 
 Result<void> Messages::start(Message& message) {
+  const std::lock_guard lock(starting_);
   const bool sends = message.kind == MessageTable::Kind::send;
   MessageRequest request{.source = sends ? own_rank() : message.peer,
                          .destination = sends ? message.peer : own_rank(),

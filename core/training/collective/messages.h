@@ -3,10 +3,11 @@
 // bytes: once if one of both has memory of all ranks, else through a staging copy. Between hosts,
 // rank 0 of each passes them on (message_relay.h). message_table.h matches them.
 //
-// Start messages from one thread at a time; wait() may run meanwhile in others.
+// Thread-safe.
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -47,6 +48,8 @@ class Messages {
   // gone; Errc::deadline names the peer that is late; Errc::interrupted. `context` begins the
   // error: "all-to-all (operation 3): ".
   Result<void> wait(Message& message, int64_t until_ns, const std::string& context);
+  // The error of a message whose peer has named another number of bytes.
+  Error mismatch_error(const Message& message, const MessageTable::Peer& peer) const;
   // Gives up a message that never gets a match.
   void withdraw(Message& message);
 
@@ -59,7 +62,6 @@ class Messages {
   Result<MessageTable::Posted> post(const Message& message, const MessageRequest& request,
                                     bool enters);
   Result<void> transfer(Message& message, uint32_t match);
-  Error mismatch_error(const Message& message, const MessageTable::Peer& peer) const;
   Result<void> wait_done(const Message& message, int64_t until_ns, const std::string& context);
   Error straggler_error(const Message& message, const std::string& context);
   std::optional<uint32_t> departed_peer(const Message& message) const;
@@ -69,6 +71,7 @@ class Messages {
   const StopToken& stop_;
   const int64_t limit_ns_;
   MessageTable table_;
+  std::mutex starting_;  // a waiting thread may start the other end of a message with another size
 };
 
 }  // namespace ff::collective

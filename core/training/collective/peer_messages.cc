@@ -64,6 +64,7 @@ Result<void> Pipeline::handle_message(uint32_t node, const net::Frame& frame) {
     }
     case kWindow: return handle_window(node, message);
     case kCredit: return handle_credit(node, message);
+    case kArrived: return handle_arrived(node, message);
     case kChunk: return handle_chunk(node, message);
     case kFailed: {
       if (message.empty() || static_cast<size_t>(message[0]) >= kErrcCount)
@@ -92,6 +93,10 @@ Result<void> Pipeline::handle_message(uint32_t node, const net::Frame& frame) {
       ballots_->lose(node);
       send(node, kAcknowledge, {});
       return {};
+    case BlockRelay::kBlocks:
+    case BlockRelay::kStored:
+      return failed_ ? Result<void>()
+                     : block_relay_->handle(node, frame.head.method, number, message);
     case NodeBallots::kMethod: return ballots_->handle(node, message);
     case kAcknowledge: peers_[node]->acknowledged = true; return {};
     default: return failed_ ? Result<void>() : relay_->handle(node, frame.head.method, message);
@@ -106,6 +111,17 @@ MessageRelay::Links Pipeline::relay_links() {
       .fail_job = [this](Error error) { fail_job(std::move(error)); },
       .fail_link = [this](uint32_t node,
                           const std::string& what) { fail_job(corrupt_link(node, what)); }};
+}
+
+BlockRelay::Links Pipeline::block_links() {
+  return {.send = [this](uint32_t node, uint32_t method, std::string_view message,
+                         uint64_t number) { send(node, method, message, number); },
+          .fail_job = [this](Error error) { fail_job(std::move(error)); },
+          .complete =
+              [this](uint64_t number) {
+                group_.operations().complete(number);
+                if (is_drained()) drained_.set();
+              }};
 }
 
 NodeBallots::Links Pipeline::ballot_links() {
@@ -156,7 +172,23 @@ Result<void> Pipeline::handle_credit(uint32_t node, ByteView message) {
   }
   channel.free.push_back(slot);
   channel.changed->set();
+  confirm(channel, slot);
   return {};
+}
+
+Result<void> Pipeline::handle_arrived(uint32_t node, ByteView message) {
+  MessageReader reader(message);
+  const auto direction = reader.read<uint32_t>();
+  const auto slot = reader.read<uint32_t>();
+  if (!reader.at_end() || direction > 1 || slot >= kSlots) return malformed("slot");
+  confirm(send_channel(node, static_cast<Direction>(direction)), slot);
+  return {};
+}
+
+// The peer has what was sent into the slot.
+void Pipeline::confirm(SendChannel& channel, uint32_t slot) {
+  const auto sent = channel.unconfirmed.extract(slot);
+  if (sent && !failed_) on_sent(*sent.mapped());
 }
 
 Result<void> Pipeline::handle_chunk(uint32_t node, ByteView message) {

@@ -74,6 +74,7 @@ Pipeline::Pipeline(Loop& loop, HostGroup& group, Mesh mesh, const PipelineOption
     peer->connection = std::move(connection);
   }
   relay_ = std::make_unique<MessageRelay>(loop_, group_, mesh_.world, mesh_.self, relay_links());
+  block_relay_ = std::make_unique<BlockRelay>(group_, mesh_.world, mesh_.self, block_links());
   ballots_ = std::make_unique<NodeBallots>(loop_, group_, mesh_.world, mesh_.self, ballot_links(),
                                            std::move(mesh_.listener));
 }
@@ -118,6 +119,7 @@ void Pipeline::poll() {
   }
   while (!failed_ && operations.is_ready(next_)) begin_operation(next_++);
   for (auto& piece : inflight_) {
+    if (!piece->ticket) advance_piece(*piece);
     if (piece->ticket && operations.work_queue().is_finished(*piece->ticket)) on_work_done(*piece);
     if (failed_) return;
   }
@@ -151,6 +153,7 @@ void Pipeline::begin_operation(uint64_t number) {
   announce_operation(*op);
   check_departed(number);
   if (failed_) return;
+  if (request.kind == Collective::alltoall) return block_relay_->begin(number);
   if (op->pieces == 0) return operations.complete(number);
   queued_.push_back(std::move(op));
 }
@@ -234,9 +237,10 @@ void Pipeline::prepare_piece(InflightPiece& piece) {
   if (piece.receives) match_arrivals(receive_channel(*piece.route.down_from, Direction::down));
 }
 
-// Queues the next work item of the piece, if its data has arrived.
+// Queues the next work item of the piece, if its data has arrived. If the queue has no room, poll()
+// does so later.
 void Pipeline::advance_piece(InflightPiece& piece) {
-  if (failed_ || piece.ticket) return;
+  if (failed_ || piece.ticket || !group_.operations().work_queue().has_room()) return;
   const OperationState& op = *piece.op;
   WorkItem item{.number = op.number,
                 .piece = piece.piece,
@@ -263,7 +267,9 @@ void Pipeline::advance_piece(InflightPiece& piece) {
     const uint64_t at = *piece.result_slot * kSlotBytes;
     for (const uint32_t below : piece.route.down_to) {
       set_send_data(below, Direction::down, piece,
-                    channel.window->memory().subspan(at, piece.bytes_down), piece.result_crc);
+                    {.region = channel.window,
+                     .bytes = channel.window->memory().subspan(at, piece.bytes_down),
+                     .crc = piece.result_crc});
     }
     item.result = address_in(*channel.window, at);
     queue_work(piece, item);
@@ -321,12 +327,14 @@ void Pipeline::send_own(InflightPiece& piece) {
   const std::byte* const own = send_region_->memory().data() + *piece.send_slot * kSlotBytes;
   if (!piece.is_root()) {
     const ByteView sum{own, piece.bytes_up};
-    set_send_data(*piece.route.up_to, Direction::up, piece, sum, simd::crc32c(sum));
+    set_send_data(*piece.route.up_to, Direction::up, piece,
+                  {.region = send_region_, .bytes = sum, .crc = simd::crc32c(sum)});
   } else if (piece.op->goes_down && piece.route.down_to.count > 0) {
     const ByteView result{own, piece.bytes_down};
     const uint32_t crc = simd::crc32c(result);
     for (const uint32_t below : piece.route.down_to) {
-      set_send_data(below, Direction::down, piece, result, crc);
+      set_send_data(below, Direction::down, piece,
+                    {.region = send_region_, .bytes = result, .crc = crc});
     }
   }
 }
@@ -351,11 +359,16 @@ void Pipeline::retire_pieces() {
     if (piece.send_slot) send_slots_free_.push_back(*piece.send_slot);
     next = inflight_.erase(next);
   }
-  if (inflight_.empty() && queued_.empty()) drained_.set();
+  if (is_drained()) drained_.set();
+}
+
+// Other nodes need no more of what this one has started.
+bool Pipeline::is_drained() const {
+  return inflight_.empty() && queued_.empty() && block_relay_->is_idle();
 }
 
 Task<void> Pipeline::finish(int64_t until_ns) {
-  while (!failed_ && !(inflight_.empty() && queued_.empty())) {
+  while (!failed_ && !is_drained()) {
     drained_.reset();
     const auto waited = co_await drained_.wait(until_ns);
     if (!waited) break;

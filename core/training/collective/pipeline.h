@@ -5,15 +5,17 @@
 // A channel carries pieces from one node to another, in one direction (up or down). The receiver
 // grants a window: slots in memory that all ranks of its host have mapped. The sender writes a
 // piece into a free slot (RDMA WRITE where possible), then announces it by a message; the receiver
-// returns the slot as a credit. All nodes put pieces into a channel in the same order, by operation
-// and piece, so the oldest unfinished piece always finds free slots and the pipeline cannot
-// deadlock. The announcement has the CRC32C of the piece; the receiver checks it before it adds,
-// stores or forwards the bytes. Memory:
+// returns the slot as a credit. Over TCP without TLS the network reads the piece from where it is,
+// which must not change before the receiver has it. All nodes put pieces into a channel in the same
+// order, by operation and piece, so the oldest unfinished piece always finds free slots and the
+// pipeline cannot deadlock. The announcement has the CRC32C of the piece; the receiver checks it
+// before it adds, stores or forwards the bytes. Memory:
 //
 //   window  kSlots slots of kSlotBytes, for each channel that this node receives
 //   send    kInflightPiecesMax slots of the same size: sums of this node, until they are sent
 //
-// Messages between two ranks use the same connections (message_relay.h).
+// Messages between two ranks (message_relay.h) and the blocks of an all-to-all (block_relay.h)
+// use the same connections.
 //
 // The first error of any node is sent to all nodes, and every operation fails with it. Then the
 // nodes can agree over the same connections which ranks go on (node_ballots.h). Used by one loop
@@ -31,6 +33,7 @@
 
 #include "platform/base/gate.h"
 #include "platform/net/connection.h"
+#include "training/collective/block_relay.h"
 #include "training/collective/host_group.h"
 #include "training/collective/mesh.h"
 #include "training/collective/message_relay.h"
@@ -87,6 +90,8 @@ class Pipeline {
   void finish_locally(InflightPiece& piece);
   void retire_pieces();
   MessageRelay::Links relay_links();
+  BlockRelay::Links block_links();
+  bool is_drained() const;
   NodeBallots::Links ballot_links();
   Task<void> flush();
   PieceRoute route_of(const CollectiveRequest& request, const Piece& piece, uint64_t index) const;
@@ -98,9 +103,12 @@ class Pipeline {
   Result<void> open_window(uint32_t node, Direction direction, ReceiveChannel& channel);
   void match_arrivals(ReceiveChannel& channel);
   void return_credit(uint32_t node, Direction direction, uint32_t slot);
+  void send_slot(uint32_t node, uint32_t method, Direction direction, uint32_t slot);
   void enqueue_send(uint32_t node, Direction direction, InflightPiece& piece);
-  void set_send_data(uint32_t node, Direction direction, InflightPiece& piece, ByteView bytes,
-                     uint32_t crc);
+  struct SendData;
+  void set_send_data(uint32_t node, Direction direction, InflightPiece& piece,
+                     const SendData& data);
+  void on_sent(InflightPiece& piece);
   Task<void> send_loop(uint32_t node, Direction direction);
 
   // Messages between nodes (peer_messages.cc).
@@ -109,6 +117,8 @@ class Pipeline {
   Result<void> handle_chunk(uint32_t node, ByteView message);
   Result<void> handle_window(uint32_t node, ByteView message);
   Result<void> handle_credit(uint32_t node, ByteView message);
+  Result<void> handle_arrived(uint32_t node, ByteView message);
+  void confirm(SendChannel& channel, uint32_t slot);
   Error corrupt_link(uint32_t node, const std::string& what) const;
   void handle_announcement(uint32_t node, uint64_t number, const CollectiveRequest& request);
   void handle_status(uint32_t node, ByteView message);
@@ -149,6 +159,7 @@ class Pipeline {
 
   std::vector<std::unique_ptr<Peer>> peers_;  // by node; null: this one
   std::unique_ptr<MessageRelay> relay_;
+  std::unique_ptr<BlockRelay> block_relay_;
   std::unique_ptr<NodeBallots> ballots_;
   std::unique_ptr<WorkRunner> work_runner_;
   Event drained_;

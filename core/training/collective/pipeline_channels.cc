@@ -57,6 +57,10 @@ void Pipeline::match_arrivals(ReceiveChannel& channel) {
     channel.arrived.pop_front();
     channel.expected.pop_front();
     if (channel.direction == Direction::down) {
+      // The sender must not wait until all nodes below have the piece.
+      if (piece.route.down_to.count > 0 && peers_[channel.node]->connection->pushes_files()) {
+        send_slot(channel.node, kArrived, channel.direction, chunk.slot);
+      }
       piece.result_slot = chunk.slot;
       piece.result_crc = chunk.crc;
       piece.result_arrived = true;
@@ -72,10 +76,14 @@ void Pipeline::match_arrivals(ReceiveChannel& channel) {
 }
 
 void Pipeline::return_credit(uint32_t node, Direction direction, uint32_t slot) {
+  send_slot(node, kCredit, direction, slot);
+}
+
+void Pipeline::send_slot(uint32_t node, uint32_t method, Direction direction, uint32_t slot) {
   std::string message;
   append_le(message, static_cast<uint32_t>(direction));
   append_le(message, slot);
-  send(node, kCredit, message);
+  send(node, method, message);
 }
 
 // Reserves the next position in the channel; the bytes follow with set_send_data().
@@ -85,12 +93,10 @@ void Pipeline::enqueue_send(uint32_t node, Direction direction, InflightPiece& p
 }
 
 void Pipeline::set_send_data(uint32_t node, Direction direction, InflightPiece& piece,
-                             ByteView bytes, uint32_t crc) {
+                             const SendData& data) {
   SendChannel& channel = send_channel(node, direction);
   for (SendChannel::Item& item : channel.items) {
-    if (item.piece != &piece) continue;
-    item.bytes = bytes;
-    item.crc = crc;
+    if (item.piece == &piece) item.data = data;
   }
   channel.changed->set();
 }
@@ -99,33 +105,41 @@ Task<void> Pipeline::send_loop(uint32_t node, Direction direction) {
   SendChannel& channel = *peers_[node]->sending[static_cast<size_t>(direction)];
   net::Connection& connection = *peers_[node]->connection;
   for (;;) {
-    while (channel.items.empty() || !channel.items.front().bytes || channel.free.empty()) {
+    while (channel.items.empty() || !channel.items.front().data || channel.free.empty()) {
       channel.changed->reset();
       const auto waited = co_await channel.changed->wait();
       if (!waited) co_return;
     }
     InflightPiece& piece = *channel.items.front().piece;
-    const ByteView bytes = *channel.items.front().bytes;
-    const uint32_t crc = channel.items.front().crc;
-    const uint32_t slot = channel.free.front();
-    channel.free.pop_front();
-    const auto pushed = co_await connection.push(*channel.window, slot * channel.slot_bytes, bytes);
+    const SendData data = *channel.items.front().data;
+    const uint32_t slot = channel.free.back();  // the last one that the peer has used
+    channel.free.pop_back();
+    const net::FilePlace place{
+        .fd = data.region->fd(),
+        .offset = static_cast<uint64_t>(data.bytes.data() - data.region->memory().data())};
+    const uint64_t at = slot * channel.slot_bytes;
+    const auto pushed = co_await connection.push_file(*channel.window, at, data.bytes, place);
     if (!pushed) co_return;  // receive_loop() reports the error
+    if (connection.pushes_files()) channel.unconfirmed[slot] = &piece;
     std::string message;
     append_le(message, static_cast<uint32_t>(direction));
     append_le(message, slot);
     append_le(message, piece.number());
     append_le(message, piece.index);
-    append_le(message, static_cast<uint64_t>(bytes.size()));
-    append_le(message, crc);
+    append_le(message, static_cast<uint64_t>(data.bytes.size()));
+    append_le(message, data.crc);
     send(node, kChunk, message);
     channel.items.pop_front();
-    piece.unsent--;
-    if (piece.unsent == 0 && piece.is_done_locally) {
-      retire_pieces();
-      admit_pieces();
-    }
+    if (!connection.pushes_files()) on_sent(piece);
   }
+}
+
+// A channel no longer reads what it has sent of the piece.
+void Pipeline::on_sent(InflightPiece& piece) {
+  piece.unsent--;
+  if (piece.unsent > 0 || !piece.is_done_locally) return;
+  retire_pieces();
+  admit_pieces();
 }
 
 }  // namespace ff::collective

@@ -20,7 +20,10 @@ enum PeerMessage : uint32_t {
                    // the rank whose message it waits for + 1:u32
   kGoodbye,        // the sender closes the connection next
   kAcknowledge,    // of kFailed or kGoodbye
-                   // from 32: MessageRelay::Method; 48: NodeBallots::kMethod
+  kArrived,        // direction:u32 slot:u32: the piece is here, but its slot is not free before it
+                   // has been forwarded
+                   // from 32: MessageRelay::Method; 40: BlockRelay::Method; 48:
+                   // NodeBallots::kMethod
 };
 
 struct Pipeline::OperationState {
@@ -52,23 +55,31 @@ struct Pipeline::InflightPiece {
   bool receives = false;  // the result comes from another node
   bool received = false;  // and is stored in the outputs
   std::optional<uint64_t> ticket = {};  // of its item in the work queue
-  uint32_t unsent = 0;                  // channels that have not sent it yet
+  uint32_t unsent = 0;                  // channels that still read what they send of it
   bool is_done_locally = false;
 
   bool is_root() const { return !route.up_to.has_value(); }
   uint64_t number() const { return op->number; }
 };
 
+// Bytes for another node.
+struct Pipeline::SendData {
+  std::shared_ptr<const net::SharedRegion> region = {};  // where they are
+  ByteView bytes = {};
+  uint32_t crc = 0;  // of `bytes`
+};
+
 struct Pipeline::SendChannel {
   struct Item {
     InflightPiece* piece = nullptr;
-    std::optional<ByteView> bytes = {};  // once they are computed
-    uint32_t crc = 0;                    // of `bytes`
+    std::optional<SendData> data = {};  // once it is computed
   };
   std::optional<net::RemoteBuffer> window = {};
   uint64_t slot_bytes = 0;
-  std::deque<uint32_t> free = {};
-  std::deque<Item> items = {};  // in the order of operations and pieces
+  std::vector<uint32_t> free = {};  // slots; the last returned one is in the peer's cache
+  std::deque<Item> items = {};      // in the order of operations and pieces
+  // Sent from the memory of their region, by slot, until the peer has them.
+  std::map<uint32_t, InflightPiece*> unconfirmed = {};
   std::unique_ptr<Event> changed = {};
 };
 

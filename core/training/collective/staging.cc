@@ -15,8 +15,12 @@ Result<std::shared_ptr<const net::SharedRegion>> StagingPool::make_region(uint64
 Result<std::shared_ptr<const net::SharedRegion>> StagingPool::get(uint64_t bytes) {
   {
     const std::lock_guard lock(mutex_);
-    const auto fits = std::ranges::find_if(
-        free_, [&](const auto& region) { return region->memory().size() >= bytes; });
+    // The smallest that fits.
+    auto fits = free_.end();
+    for (auto next = free_.begin(); next != free_.end(); ++next) {
+      const uint64_t size = (*next)->memory().size();
+      if (size >= bytes && (fits == free_.end() || size < (*fits)->memory().size())) fits = next;
+    }
     if (fits != free_.end()) {
       auto region = std::move(*fits);
       free_.erase(fits);

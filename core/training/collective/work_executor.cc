@@ -16,6 +16,10 @@ using simd::ElementKind;
 using simd::ReduceOp;
 using simd::WireType;
 
+// An operation with more traffic bypasses the caches: its results would be evicted before a rank
+// reads them.
+constexpr uint64_t kCachedWorkBytes = 8 * kMiB;
+
 bool is_float(DataType type) { return simd::partial_type(type) == DataType::f32; }
 
 uint64_t units_bytes(WireType wire, uint64_t count) {
@@ -36,7 +40,12 @@ struct ItemMemory {
 class WorkExecutor {
  public:
   WorkExecutor(const CollectiveRequest& request, const WorkItem& item, const ItemMemory& memory)
-      : request_(request), item_(item), memory_(memory), type_(request.type) {}
+      : request_(request),
+        item_(item),
+        memory_(memory),
+        type_(request.type),
+        non_temporal_(request.count * simd::size_of(request.type) * (memory.ins + memory.outs) >
+                      kCachedWorkBytes) {}
 
   void run() {
     const uint64_t count = item_.piece.count;
@@ -84,6 +93,18 @@ class WorkExecutor {
       if (to != from) std::memmove(to, from, bytes);
     }
   }
+  // Stores final values in the outputs.
+  void store(const std::byte* from) {
+    const uint64_t bytes = count_ * simd::size_of(type_);
+    const auto all = outputs(value_at(), nullptr);
+    if (!non_temporal_) {
+      for (void* const to : all) std::memcpy(to, from, bytes);
+      return;
+    }
+    const void* const source = from;
+    const simd::ReduceSpec copy{.type = DataType::u8, .non_temporal = true};
+    if (!all.empty()) simd::reduce_arrays(copy, {{&source, 1}, all, bytes});
+  }
 
   // The inputs of this host, then the partial sums of the children, in their order.
   void reduce_inputs() {
@@ -119,6 +140,13 @@ class WorkExecutor {
       if (wire != WireType::none) simd::encode(wire, sum_.data(), count_, memory_.send + wire_at());
       return;
     }
+    if (wire == WireType::none && non_temporal_ && memory_.send != nullptr) {
+      // What is sent next stays in the cache.
+      std::byte* const result = memory_.send + value_at();
+      void* const into = result;
+      reduce(from, ElementKind::value, sources, {&into, 1});
+      return store(result);
+    }
     if (wire == WireType::none || !item_.broadcasts) {
       return reduce(from, ElementKind::value, sources, outputs(value_at(), memory_.send));
     }
@@ -143,9 +171,7 @@ class WorkExecutor {
   // Stores the result of the root in the outputs.
   void store_result() {
     if (item_.wire != WireType::none) return decode_result(memory_.result + wire_at());
-    const std::byte* const from = memory_.result + value_at();
-    const uint64_t bytes = count_ * simd::size_of(type_);
-    for (void* const to : outputs(value_at(), nullptr)) std::memcpy(to, from, bytes);
+    store(memory_.result + value_at());
   }
   void decode_result(const std::byte* encoded) {
     simd::decode(item_.wire, encoded, count_, sum_.data());
@@ -159,6 +185,7 @@ class WorkExecutor {
   const WorkItem& item_;
   const ItemMemory& memory_;
   const DataType type_;
+  const bool non_temporal_;
   uint64_t first_ = 0, count_ = 0;  // elements of the unit
   std::array<void*, kHostRanksMax + 1> pointers_ = {};
   // Partial sums that have a smaller wire format are floats.

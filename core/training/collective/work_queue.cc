@@ -22,10 +22,15 @@ size_t WorkQueue::bytes() { return sizeof(Memory); }
 
 WorkQueue::WorkQueue(void* memory) : memory_(static_cast<Memory*>(memory)) {}
 
+bool WorkQueue::has_room() const {
+  const uint64_t ticket = memory_->pushed.load(std::memory_order_relaxed);
+  return ticket < kWorkItemsMax || is_finished(ticket - kWorkItemsMax);
+}
+
 uint64_t WorkQueue::push(const WorkItem& item) {
   const uint64_t ticket = memory_->pushed.load(std::memory_order_relaxed);
   Memory::Slot& slot = memory_->slots[ticket % kWorkItemsMax];
-  FF_CHECK(ticket < kWorkItemsMax || is_finished(ticket - kWorkItemsMax));
+  FF_CHECK(has_room());
   slot.item = item;
   slot.number.store(item.number, std::memory_order_relaxed);
   memory_->pushed.store(ticket + 1, std::memory_order_release);

@@ -32,7 +32,7 @@ struct WorkItem {
   SharedAddress result = {};  // received from the root
 };
 
-constexpr uint32_t kWorkItemsMax = 64;  // pushed and not finished
+constexpr uint32_t kWorkItemsMax = 64;  // from the oldest unfinished one
 
 class WorkQueue {
  public:
@@ -41,7 +41,10 @@ class WorkQueue {
   // `memory` is zeroed at first.
   explicit WorkQueue(void* memory);
 
-  // By one thread only, with less than kWorkItemsMax unfinished items. Returns the item's ticket.
+  // Whether the item kWorkItemsMax before the next one is finished: one thread may be slow while
+  // others finish many.
+  bool has_room() const;
+  // By one thread only, if has_room(). Returns the item's ticket.
   uint64_t push(const WorkItem& item);
   bool is_finished(uint64_t ticket) const;
 

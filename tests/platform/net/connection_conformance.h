@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,6 +15,7 @@
 #include "platform/base/clock.h"
 #include "platform/base/gate.h"
 #include "platform/base/rng.h"
+#include "platform/net/shared_region.h"
 #include "platform/net/tested_pair.h"
 
 namespace ff::net {
@@ -117,6 +120,34 @@ TEST_P(ConnectionConformance, EmptyAndBiggestMessages) {
   EXPECT_EQ(at_server_.frames[0].message, "");
   EXPECT_EQ(at_server_.frames[1].message, std::string(kMessageMax, 'x'));
   EXPECT_EQ(at_client_.frames[0].message, std::string(kMessageMax, 'y'));
+}
+
+// The memory of a file, from which some transports send without a copy.
+TEST_P(ConnectionConformance, PushOfAFileFillsTheSinkBeforeTheNextFrame) {
+  const ByteSpan memory = pair_->memory(4 * kMiB + 123);
+  SharedRegionSet regions;
+  const auto region = regions.make(memory.size() + 5000, SharedRegion::Kind::sealed).value();
+  const ByteSpan from = region->memory().subspan(4999, memory.size());
+  fill(from, 3);
+  fill(memory, 4);
+  const RemoteBuffer buffer = sink(client(), memory);
+  receive_both();
+  std::array<std::optional<Result<void>>, 5> done;
+  size_t at = 0, next = 0;
+  // Below and above the sizes that are copied into frames, and in one frame.
+  for (const size_t size : {size_t{1}, size_t{100}, 70 * kKiB, 2 * kMiB + 17}) {
+    gate_->spawn(keep(server().push_file(buffer, at, from.subspan(at, size),
+                                         {.fd = region->fd(), .offset = 4999 + at}),
+                      done[next++]));
+    at += size;
+  }
+  gate_->spawn(keep(server().push(buffer, at, from.subspan(at)), done[next++]));
+  ASSERT_TRUE(run_until(
+      [&] { return std::ranges::all_of(done, &std::optional<Result<void>>::has_value); }));
+  for (const auto& one : done) EXPECT_TRUE(one->ok());
+  server().send({.kind = FrameKind::reply, .call = 1});
+  ASSERT_TRUE(run_until([&] { return at_client_.frames.size() == 1; }));
+  EXPECT_TRUE(std::ranges::equal(memory, from));
 }
 
 TEST_P(ConnectionConformance, PushFillsTheSinkBeforeTheNextFrame) {

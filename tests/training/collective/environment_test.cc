@@ -82,8 +82,13 @@ TEST(EnvironmentTest, VariablesOfFf) {
   char path[] = "/tmp/ff-key-XXXXXX";
   ::close(::mkstemp(path));
   std::ofstream(path) << std::string(64, 'b') << '\n';
-  const Environment more = {{"FF_PORT", "4000"},  {"FF_ZONE", "east"},       {"FF_WIRE", "fp8"},
-                            {"FF_ALGO", "tree"},  {"FF_DETERMINISTIC", "1"}, {"FF_NET", "tcp"},
+  const Environment more = {{"FF_PORT", "4000"},
+                            {"FF_ZONE", "east"},
+                            {"FF_WIRE", "fp8"},
+                            {"FF_ALGO", "tree"},
+                            {"FF_DETERMINISTIC", "1"},
+                            {"FF_NET", "tcp"},
+                            {"FF_NET_SECURITY", "trusted-network"},
                             {"FF_KEY_FILE", path}};
   const auto part = job(with(more));
   ASSERT_TRUE(part.ok()) << part.error().message;
@@ -93,6 +98,8 @@ TEST(EnvironmentTest, VariablesOfFf) {
   EXPECT_EQ(part->network.pipeline.algorithm, Algorithm::tree);
   EXPECT_TRUE(part->network.pipeline.deterministic);
   EXPECT_EQ(part->network.transport.mode, net::NetMode::tcp);
+  EXPECT_TRUE(part->network.transport.trusted_network);
+  EXPECT_FALSE(job(kTorchrun)->network.transport.trusted_network);
   ASSERT_TRUE(part->network.key.has_value());
   EXPECT_EQ((*part->network.key)[31], std::byte{0xbb});
   ::chmod(path, 0644);
@@ -119,6 +126,7 @@ TEST(EnvironmentTest, ErrorsNameTheVariable) {
   says(job(with({{"FF_WIRE", "fp4"}})), "FF_WIRE=fp4");
   says(job(with({{"FF_ALGO", "star"}})), "FF_ALGO=star");
   says(job(with({{"FF_NET", "udp"}})), "FF_NET=udp");
+  says(job(with({{"FF_NET_SECURITY", "none"}})), "FF_NET_SECURITY=none");
   says(job(with({{"FF_DETERMINISTIC", "yes"}})), "FF_DETERMINISTIC=yes");
   says(job(with({{"FF_ZONE", std::string(65, 'z')}})), "FF_ZONE=zzz");
   says(job(with({{"FF_KEY_FILE", "/nowhere/key"}})), "/nowhere/key");

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "platform/base/rng.h"
+#include "training/collective/block_table.h"
 #include "training/collective/checks.h"
 #include "training/collective/multi_node.h"
 
@@ -265,6 +266,80 @@ TEST_P(MessagesTest, AllToAllWhoseBlocksDifferNamesTheTwoRanks) {
   });
 }
 
+// Blocks of few bytes travel with others between two hosts, larger ones alone.
+TEST_P(MessagesTest, AllToAllWithBlocksAroundTheLimit) {
+  with_nodes(nodes(), [](Communicator& ranks) {
+    const uint64_t most = gathered_block_max(2, 2);
+    for (const uint64_t bytes : {most - 1, most, most + 1}) {
+      const std::vector<uint64_t> counts(4, bytes);
+      const Bytes in = random_bytes(bytes + ranks.rank(), 4 * bytes);
+      Bytes out(4 * bytes);
+      const auto run = ranks.run({.kind = Collective::alltoall,
+                                  .type = DataType::u8,
+                                  .in = in.data(),
+                                  .out = out.data(),
+                                  .in_counts = counts,
+                                  .out_counts = counts});
+      ASSERT_TRUE(run.ok()) << run.error().message;
+      for (uint32_t from = 0; from < 4; from++) {
+        const Bytes theirs = random_bytes(bytes + from, 4 * bytes);
+        EXPECT_TRUE(std::ranges::equal(ByteView(out).subspan(from * bytes, bytes),
+                                       ByteView(theirs).subspan(ranks.rank() * bytes, bytes)));
+      }
+    }
+  });
+}
+
+// However large the block of rank 1 for rank 2 is, and what rank 2 expects.
+TEST_P(MessagesTest, AllToAllWhoseBlocksDifferOnBothSidesOfTheLimit) {
+  with_nodes(nodes(), [](Communicator& ranks) {
+    constexpr uint64_t kLarge = 100'000;
+    uint64_t seed = 0;
+    for (const auto& [sent, expected] : std::vector<std::pair<uint64_t, uint64_t>>{
+             {0, 8}, {8, 0}, {8, kLarge}, {kLarge, 8}, {kLarge, 0}, {kLarge, kLarge + 1}}) {
+      SCOPED_TRACE(fmt::format("rank {}: {} bytes, {} expected", ranks.rank(), sent, expected));
+      std::vector<uint64_t> in_counts(4, 4), out_counts(4, 4);
+      if (ranks.rank() == 1) in_counts[2] = sent;
+      if (ranks.rank() == 2) out_counts[1] = expected;
+      Bytes in(kLarge + 20), out(kLarge + 20);
+      const auto run = ranks.run({.kind = Collective::alltoall,
+                                  .type = DataType::u8,
+                                  .in = in.data(),
+                                  .out = out.data(),
+                                  .in_counts = in_counts,
+                                  .out_counts = out_counts});
+      const bool is_wrong = ranks.rank() == 1 || ranks.rank() == 2;
+      ASSERT_EQ(run.ok(), !is_wrong) << run.error().message;
+      if (is_wrong) {
+        EXPECT_EQ(run.error().code, Errc::usage);
+        EXPECT_TRUE(contains(run.error().message, fmt::format("sends {} bytes to rank 2", sent)) &&
+                    contains(run.error().message, fmt::format("receives {} bytes", expected)))
+            << run.error().message;
+      }
+      check_alltoall(ranks, ++seed, Memory::own);
+    }
+  });
+}
+
+// The counts may change once the operation has started.
+TEST_P(MessagesTest, AllToAllReadsItsCountsAtTheStart) {
+  with_nodes(nodes(), [](Communicator& ranks) {
+    std::vector<uint64_t> counts(4, 3);
+    const std::vector<float> in(12, static_cast<float>(ranks.rank()));
+    std::vector<float> out(12);
+    const auto number = ranks.start({.kind = Collective::alltoall,
+                                     .in = in.data(),
+                                     .out = out.data(),
+                                     .in_counts = counts,
+                                     .out_counts = counts});
+    ASSERT_TRUE(number.ok()) << number.error().message;
+    counts.assign(4, 1'000'000);
+    const auto waited = ranks.wait(*number);
+    ASSERT_TRUE(waited.ok()) << waited.error().message;
+    for (size_t at = 0; at < 12; at++) EXPECT_EQ(out[at], static_cast<float>(at / 3));
+  });
+}
+
 TEST_P(MessagesTest, ManyAllToAllsInFlight) {
   with_nodes(nodes(), [](Communicator& ranks) {
     constexpr size_t kOperations = 3 * kInflightMax;
@@ -487,10 +562,13 @@ TEST_P(MessagesTest, ThreadsWaitWhileAnotherStarts) {
 
 constexpr int kNamed = 7;
 
-// Exchanges messages with all until one fails; kNamed: the error names the victim.
-int exchange_until_error(Communicator& ranks, Errc code, uint32_t victim) {
-  const std::vector<uint64_t> counts(ranks.ranks(), 30'000);
-  std::vector<float> in(30'000 * ranks.ranks()), out(in.size());
+// Elements of a block of an all-to-all that travels with others between two hosts, and alone.
+constexpr uint64_t kSmallBlock = 200, kLargeBlock = 30'000;
+
+// Exchanges blocks with all until an operation fails; kNamed: the error names the victim.
+int exchange_until_error(Communicator& ranks, uint64_t block, Errc code, uint32_t victim) {
+  const std::vector<uint64_t> counts(ranks.ranks(), block);
+  std::vector<float> in(block * ranks.ranks()), out(in.size());
   for (;;) {
     const auto run = ranks.run({.kind = Collective::alltoall,
                                 .in = in.data(),
@@ -505,10 +583,10 @@ int exchange_until_error(Communicator& ranks, Errc code, uint32_t victim) {
   }
 }
 
-int exchange_until_signal(Communicator& ranks, uint64_t seed, int signal) {
+int exchange_until_signal(Communicator& ranks, uint64_t block, uint64_t seed, int signal) {
   SeededRng rng(seed);
-  const std::vector<uint64_t> counts(ranks.ranks(), 30'000);
-  std::vector<float> in(30'000 * ranks.ranks()), out(in.size());
+  const std::vector<uint64_t> counts(ranks.ranks(), block);
+  std::vector<float> in(block * ranks.ranks()), out(in.size());
   const Operation operation{.kind = Collective::alltoall,
                             .in = in.data(),
                             .out = out.data(),
@@ -522,15 +600,16 @@ int exchange_until_signal(Communicator& ranks, uint64_t seed, int signal) {
   return 2;
 }
 
-void lose_rank(const Nodes& nodes, uint32_t victim, int signal, Errc code) {
+// `block`: elements of a block.
+void lose_rank(const Nodes& nodes, uint32_t victim, uint64_t block, int signal, Errc code) {
   const uint64_t seed = system_seed();
   SCOPED_TRACE(fmt::format("seed {}, victim {}", seed, victim));
   std::vector<pid_t> pids;
   for (uint32_t node = 0; node < nodes.ranks.size(); node++) {
     for (uint32_t local = 0; local < nodes.ranks[node]; local++) {
       const auto body = [&](Communicator& ranks) {
-        return ranks.rank() == victim ? exchange_until_signal(ranks, seed, signal)
-                                      : exchange_until_error(ranks, code, victim);
+        return ranks.rank() == victim ? exchange_until_signal(ranks, block, seed, signal)
+                                      : exchange_until_error(ranks, block, code, victim);
       };
       pids.push_back(fork_rank(nodes.rank(node, local), nodes.options, body, nodes.network(node)));
     }
@@ -545,13 +624,15 @@ void lose_rank(const Nodes& nodes, uint32_t victim, int signal, Errc code) {
 
 TEST_P(MessagesTest, AKilledRankIsNamed) {
   for (uint32_t victim = 0; victim < 4; victim++) {
-    lose_rank(nodes(), victim, SIGKILL, Errc::unreachable);
+    const uint64_t block = victim % 2 == 0 ? kSmallBlock : kLargeBlock;
+    lose_rank(nodes(), victim, block, SIGKILL, Errc::unreachable);
   }
 }
 
 TEST_P(MessagesTest, AStoppedRankIsNamedAtTheDeadline) {
   for (const uint32_t victim : {0U, 2U}) {
-    lose_rank(nodes(kSecond), victim, SIGSTOP, Errc::deadline);
+    const uint64_t block = victim == 0 ? kLargeBlock : kSmallBlock;
+    lose_rank(nodes(kSecond), victim, block, SIGSTOP, Errc::deadline);
   }
 }
 

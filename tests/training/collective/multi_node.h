@@ -47,6 +47,7 @@ struct Nodes {
   CommunicatorOptions options = {};
   std::string host = "127.0.0.1";     // an address of this machine
   std::optional<auth::Key> key = {};  // other addresses than loopback need one
+  bool trusted_network = false;       // no encryption after the proof of the key
   std::string job = new_job();
   uint16_t port = free_port();
 
@@ -60,6 +61,7 @@ struct Nodes {
     network.at.host = host;
     network.at.port = port;
     network.transport.mode = mode;
+    network.transport.trusted_network = trusted_network;
     network.key = key;
     if (!zones.empty()) network.zone = zones[node];
     return network;

@@ -106,6 +106,20 @@ TEST(ZonesTest, ResultsAreTheSame) {
   }
 }
 
+// With TLS, and without it once both ends have proven the key.
+TEST(SecurityTest, ResultsAreTheSame) {
+  for (const bool trusted : {false, true}) {
+    with_nodes({.ranks = {1, 2, 1, 1}, .key = key_of(3), .trusted_network = trusted},
+               [](Communicator& ranks) {
+                 uint64_t test = 1;
+                 for (const Collective kind : kKinds) {
+                   check_one(ranks, {.kind = kind, .count = kSlotBytes / 2 + 5}, test++,
+                             Memory::shared, Values::small);
+                 }
+               });
+  }
+}
+
 TEST(SharedMemoryTest, NodesOfOneHostMayUseIt) {
   with_nodes({.ranks = {1, 2, 1}, .mode = net::NetMode::automatic}, [](Communicator& ranks) {
     check_one(ranks, {.kind = Collective::allreduce, .count = 1'000'001}, 1, Memory::shared,

@@ -18,7 +18,7 @@ the group), every other rank gets an ff.Error that names it; the group is then o
 shrink() makes one of the ranks that are left.
 
 Ranks of one host use shared memory. Between hosts, the variables FF_KEY_FILE, FF_WIRE, FF_ALGO,
-FF_DETERMINISTIC, FF_ZONE and FF_NET apply as they do to `ff allreduce`.
+FF_DETERMINISTIC, FF_ZONE, FF_NET and FF_NET_SECURITY apply as they do to `ff allreduce`.
 """
 import functools
 import inspect
