@@ -378,7 +378,7 @@ TEST(RendezvousTest, AnotherVersionOfFfIsRefused) {
     EXPECT_EQ(joined.error().code, Errc::usage);
     EXPECT_TRUE(contains(joined.error().message,
                          "another version of ff: its protocol is "
-                         "'ff reduce 2', that of rank 0 is 'ff reduce 3'"))
+                         "'ff reduce 2', that of rank 0 is 'ff reduce 4'"))
         << joined.error().message;
   });
   const auto old_peer = [&]() -> Task<Result<std::string>> {
