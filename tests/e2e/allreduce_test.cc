@@ -203,14 +203,14 @@ TEST(AllreduceBench, ARankThatIsKilledIsNamed) {
 TEST(AllreduceBench, WithoutARankTheOthersGoOn) {
   const std::string mark = "65552";
   test::Child child({.argv = Words{FF_BINARY, "allreduce", "bench", "--nproc", "3", "-b", mark,
-                                   "-e", "1M", "-i", mark, "-n", "100", "--on-failure", "shrink"}});
-  ASSERT_TRUE(child.wait_for_out("#wrong")) << child.err;
+                                   "-e", "1M", "-i", mark, "-n", "300", "--on-failure", "shrink"}});
   std::set<pid_t> ranks;
   ASSERT_TRUE(test::eventually([&] {
     ranks = test::processes(mark);
     return ranks.size() == 3;
   }));
   ranks.erase(child.pid());
+  ASSERT_TRUE(child.wait_for_out("#wrong")) << child.err;
   const pid_t victim = *ranks.begin();
   ::kill(victim, SIGKILL);
   EXPECT_EQ(child.finish(), 0) << child.err;
