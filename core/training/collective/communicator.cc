@@ -18,18 +18,15 @@ namespace ff::collective {
 namespace {
 
 constexpr int64_t kStopPollNs = 100 * kMillisecond;  // the longest time until a stop is noticed
-// For rank 0 to find the straggler, beyond its own timeouts.
-constexpr int64_t kGraceNs = 5 * kSecond;
-// After rank 0 has left, for the others of its host.
-constexpr int64_t kLingerNs = 5 * kSecond;
+constexpr int64_t kGraceNs = 5 * kSecond;   // beyond the timeouts of rank 0, to find the straggler
+constexpr int64_t kLingerNs = 5 * kSecond;  // after rank 0 has left, for the others of its host
 constexpr uint64_t kShrinkSplits = uint64_t{1} << 32;
 constexpr uint32_t kShrinkFailuresMax = 3;  // of this rank alone
 constexpr uint64_t kBytesMax = uint64_t{1} << 46;
 // An operation with more traffic bypasses the caches: its results would be evicted before a rank
 // reads them.
 constexpr uint64_t kCachedBytes = 8 << 20;
-// Tags from here are those of operations that consist of messages.
-constexpr uint64_t kOperationTags = uint64_t{1} << 32;
+constexpr uint64_t kOperationTags = uint64_t{1} << 32;  // from here: operations of messages
 
 NumaPlacement placement_of(const CommunicatorOptions& options) {
   io::SystemDisk disk;
